@@ -1,0 +1,1 @@
+"""The gateway: the only way out of a sandbox."""

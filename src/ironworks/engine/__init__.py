@@ -1,0 +1,1 @@
+"""The durable pipeline that takes an issue to a landed change."""

@@ -1,0 +1,1 @@
+"""Where issues and pull requests live."""

@@ -1,0 +1,1 @@
+"""Approved branches become one green integration branch."""

@@ -1,0 +1,1 @@
+"""Isolated places to run what is not trusted."""

@@ -1,0 +1,1 @@
+"""The sandbox backend for Linux without a daemon."""

@@ -1,0 +1,1 @@
+"""The database, the event log and the usage ledger: the only SQL."""

@@ -1,0 +1,1 @@
+"""Proof that a branch does what it claims, without asking a model."""
