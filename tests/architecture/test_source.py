@@ -2,10 +2,12 @@
 
 import ast
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
 MODULE_LINES = 450
@@ -101,3 +103,14 @@ def test_locks_pin_every_requirement_by_hash_and_name_no_host(name: str) -> None
     assert requirements
     assert [line for line in requirements if "==" not in line or "--hash=sha256:" not in line] == []
     assert "://" not in text
+
+
+@pytest.mark.spec("PJ-6")
+@pytest.mark.parametrize("name", ["requirements.lock", "requirements-dev.lock"])
+def test_locks_satisfy_what_the_project_asks_for(name: str) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    wanted = project["dependencies"] + (project["optional-dependencies"]["dev"] if "dev" in name else [])
+    lines = (ROOT / name).read_text("utf-8").splitlines()
+    pins = dict(line.split(" ")[0].split("==") for line in lines if "==" in line and line[0] not in "# ")
+    requirements = [Requirement(text) for text in wanted]
+    assert [str(r) for r in requirements if not r.specifier.contains(pins.get(r.name, "0"))] == []
