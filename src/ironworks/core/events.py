@@ -100,7 +100,7 @@ class StageStarted(Event):
 
 
 class StageFinished(Event):
-    """`outcome` in one word (done, passed, approve, failed, ...); `handoff` is what it gave the next stage."""
+    """`outcome` in one word (done, passed, approve, failed, ...); `handoff` is what the next stage gets."""
 
     kind: Literal["StageFinished"] = "StageFinished"
     stage: Stage
@@ -247,12 +247,33 @@ class EgressDenied(Event):
 
 
 AnyEvent = Annotated[
-    RunStarted | RunFinished | BaseSnapshotMade | BaselineTaken | IssueQueued | IssueClaimed | ClaimLost | StageStarted
-    | StageFinished | WorkCaptured | PullRequestOpened | IssueLanded | IssueMerged | IssueAsked | IssueRejected
-    | IssueSkipped | IssueParked | IssueEvicted | IssueFailed | AnswerGiven | IssuePaused | IssueResumed | BudgetRaised
-    | UsageRecorded | EgressDenied,
+    RunStarted
+    | RunFinished
+    | BaseSnapshotMade
+    | BaselineTaken
+    | IssueQueued
+    | IssueClaimed
+    | ClaimLost
+    | StageStarted
+    | StageFinished
+    | WorkCaptured
+    | PullRequestOpened
+    | IssueLanded
+    | IssueMerged
+    | IssueAsked
+    | IssueRejected
+    | IssueSkipped
+    | IssueParked
+    | IssueEvicted
+    | IssueFailed
+    | AnswerGiven
+    | IssuePaused
+    | IssueResumed
+    | BudgetRaised
+    | UsageRecorded
+    | EgressDenied,
     Field(discriminator="kind"),
-]  # fmt: skip
+]
 
 EVENT: TypeAdapter[AnyEvent] = TypeAdapter(AnyEvent)
 

@@ -77,7 +77,7 @@ def after_verification(verification: Verification, rounds: int, max_rounds: int)
 
 
 def loop_detected(fingerprints: Sequence[str]) -> Literal["no", "tell", "stop"]:
-    """Whether a worker is back at a (tree, failures) it already had: the first time tell it, the second time stop."""
+    """Whether a worker is back at a (tree, failures) it already had: first tell it, then stop it."""
     if not fingerprints:
         return "no"
     returns = 0

@@ -69,10 +69,11 @@ class Sandbox(Protocol):
     ) -> ExecResult:
         """Run one command in a session of its own and wait for it.
 
-        `env` is added to the sandbox's. `on_output` sees every chunk as it comes. At most `max_output` bytes of each
-        stream are kept (the end of them); `stdout_to` sends stdout straight to a host file instead. At `timeout_s`,
-        or when the awaiting task is cancelled, the command's whole session is killed. A grandchild that keeps the
-        pipe open does not delay the return by more than a second. Raises SandboxError when the sandbox died.
+        `env` is added to the sandbox's. `on_output` sees every chunk as it comes. At most `max_output` bytes
+        of each stream are kept (the end of them); `stdout_to` sends stdout straight to a host file instead.
+        At `timeout_s`, or when the awaiting task is cancelled, the command's whole session is killed. A
+        grandchild that keeps the pipe open does not delay the return by more than a second. Raises
+        SandboxError when the sandbox died.
         """
         ...
 
@@ -95,7 +96,7 @@ class Sandbox(Protocol):
     async def usage(self) -> SandboxUsage: ...
 
     async def stop(self) -> None:
-        """End all its processes; its disk stays and `create` with the same name continues on it. Idempotent."""
+        """End all its processes; its disk stays, `create` of the same name continues on it. Idempotent."""
         ...
 
 
@@ -192,7 +193,7 @@ class Forge(Protocol):
     def pull(self, id: str) -> PullRequest | None: ...
 
     def put_pull(self, pull: PullRequest, *, expected: PullRequest | None) -> bool:
-        """Create (`expected=None`) or replace by compare-and-set. False: it is not what was expected any more."""
+        """Create (`expected=None`) or replace by compare-and-set. False: it is not what was expected."""
         ...
 
     def ask(self, issue: str, questions: Sequence[str]) -> None:

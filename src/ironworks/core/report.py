@@ -49,8 +49,8 @@ class ClaimCounts(Model):
 
 
 class RunReport(Model):
-    """What a run came to. `critical_path_s` is the least wall time possible for its own agent and suite durations
-    given `parallel` and the cores."""
+    """What a run came to. `critical_path_s` is the least wall time possible for its own agent and suite
+    durations given `parallel` and the cores."""
 
     run: str
     issues: tuple[IssueReport, ...]

@@ -15,7 +15,7 @@ Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,39}$")]
 
 
 class TestSettings(Model):
-    """One suite. `command` is run by `sh -c` in `dir`; `{junit}` becomes the path of the report it must write."""
+    """One suite. `command` is run by `sh -c` in `dir`; `{junit}` becomes the path of the report to write."""
 
     name: Name = "tests"
     dir: str = "."

@@ -5,9 +5,24 @@ from typing import Literal, get_args
 from ironworks.core.models import Model
 
 State = Literal[
-    "queued", "claimed", "triaging", "working", "verifying", "reviewing", "proposed", "integrating", "landed", "merged",
-    "asked", "rejected", "skipped", "parked", "evicted", "lost_claim", "failed",
-]  # fmt: skip
+    "queued",
+    "claimed",
+    "triaging",
+    "working",
+    "verifying",
+    "reviewing",
+    "proposed",
+    "integrating",
+    "landed",
+    "merged",
+    "asked",
+    "rejected",
+    "skipped",
+    "parked",
+    "evicted",
+    "lost_claim",
+    "failed",
+]
 ParkReason = Literal["over_budget", "looping", "stalled", "attempts", "provider", "needs_input"]
 EvictReason = Literal["conflict", "culprit"]
 
