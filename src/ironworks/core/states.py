@@ -1,8 +1,6 @@
 """The life of an issue: every state, every reason, every way out, as one table."""
 
-from typing import Literal, get_args
-
-from ironworks.core.models import Model
+from typing import Literal, NamedTuple, get_args
 
 State = Literal[
     "queued",
@@ -57,8 +55,8 @@ GOOD: frozenset[State] = frozenset({"landed", "merged", "asked", "rejected", "sk
 """Where a run may leave every issue and still exit 0. A claim lost is another factory's work."""
 
 
-class WayOut(Model):
-    """What a person can do about a resting state."""
+class WayOut(NamedTuple):
+    """What a person can do about a resting state. Not a model: `status` must start without pydantic."""
 
     meaning: str
     command: str
