@@ -1,4 +1,4 @@
-"""The event log read through the standard library alone: `status` must start faster than SQLAlchemy imports."""
+"""The event log read through the standard library alone: `status` must not wait for SQLAlchemy."""
 
 import json
 import sqlite3
@@ -30,7 +30,7 @@ class Waiting(NamedTuple):
 
 
 class Reader:
-    """Read-only; a database that does not exist is empty. Opens anew for each call, so it may be kept for long.
+    """Read-only; a database that does not exist is empty. Opens anew for each call, so it may be kept.
 
     Every method raises StoreError when the file cannot be read.
     """
