@@ -1,0 +1,117 @@
+"""The host's end of a sandbox's control socket: requests out with descriptors, answers back by number."""
+
+import array
+import asyncio
+import itertools
+import json
+import os
+import socket
+import struct
+
+from ironworks.core.errors import SandboxError
+
+SEND_TIMEOUT_S = 10.0
+MESSAGE_BYTES = 65536
+CREDENTIALS = struct.Struct("3i")
+Answer = dict[str, object]
+
+
+class Channel:
+    """One connected SEQPACKET socket to a sandbox's pid 1. Used from the event loop that made it."""
+
+    def __init__(self, control: socket.socket) -> None:
+        control.setblocking(False)
+        # The kernel then names the sender: the host's pid of the sandbox's pid 1.
+        control.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        self._control = control
+        self._loop = asyncio.get_running_loop()
+        self._numbers = itertools.count()
+        self._waiting: dict[int, asyncio.Future[Answer]] = {}
+        self.ready: asyncio.Future[tuple[socket.socket, int]] = self._loop.create_future()
+        """The sandbox's listener and the pid of its pid 1, or SandboxError."""
+        self.closed = asyncio.Event()
+        self._loop.add_reader(control.fileno(), self._read)
+
+    async def request(self, op: str, fds: tuple[int, ...] = (), **fields: object) -> "asyncio.Future[Answer]":
+        """Send a request; the future is its answer. `number_of` gives what `kill` needs to name it."""
+        number = next(self._numbers)
+        future: asyncio.Future[Answer] = self._loop.create_future()
+        self._waiting[number] = future
+        future.add_done_callback(lambda _: self._waiting.pop(number, None))
+        try:
+            await self._send(json.dumps({"op": op, "id": number, **fields}).encode(), fds)
+        except BaseException:
+            future.cancel()
+            raise
+        return future
+
+    async def call(self, op: str, *, timeout_s: float, **fields: object) -> Answer:
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await (await self.request(op, **fields))
+        except TimeoutError:
+            raise SandboxError(f"the sandbox did not answer `{op}` within {timeout_s:g} s") from None
+
+    def number_of(self, future: "asyncio.Future[Answer]") -> int | None:
+        return next((number for number, waiting in self._waiting.items() if waiting is future), None)
+
+    def notify(self, op: str, **fields: object) -> None:
+        """Send without waiting for the answer; lost when the sandbox is gone anyway."""
+        message = json.dumps({"op": op, "id": next(self._numbers), **fields}).encode()
+        try:
+            self._control.send(message)
+        except OSError:
+            return
+
+    def close(self) -> None:
+        if not self.closed.is_set():
+            self.closed.set()
+            self._loop.remove_reader(self._control.fileno())
+            self._control.close()
+        for future in [self.ready, *self._waiting.values()]:
+            if not future.done():
+                future.set_exception(SandboxError("the sandbox has ended"))
+                future.exception()  # whoever waits still sees it; nobody has to
+
+    async def _send(self, message: bytes, fds: tuple[int, ...]) -> None:
+        async with asyncio.timeout(SEND_TIMEOUT_S):
+            while not self.closed.is_set():
+                try:
+                    socket.send_fds(self._control, [message], fds)
+                    return
+                except BlockingIOError:
+                    await asyncio.sleep(0.005)
+                except OSError:
+                    break
+        raise SandboxError("the sandbox has ended")
+
+    def _read(self) -> None:
+        try:
+            data, fds, pid = receive(self._control)
+        except BlockingIOError:
+            return
+        except OSError:
+            data, fds, pid = b"", [], 0
+        if not data:
+            self.close()
+            return
+        answer: Answer = json.loads(data)
+        if "ready" in answer and fds and not self.ready.done():
+            self.ready.set_result((socket.socket(fileno=fds.pop(0)), pid))
+        elif (future := self._waiting.get(int(str(answer.get("id", -1))))) and not future.done():
+            future.set_result(answer)
+        for fd in fds:
+            os.close(fd)
+
+
+def receive(control: socket.socket) -> tuple[bytes, list[int], int]:
+    """One message, the descriptors beside it, and the sender's pid as this process sees it."""
+    size = socket.CMSG_SPACE(array.array("i").itemsize) + socket.CMSG_SPACE(CREDENTIALS.size)
+    data, ancillary, _, _ = control.recvmsg(MESSAGE_BYTES, size, socket.MSG_CMSG_CLOEXEC)
+    fds, pid = array.array("i"), 0
+    for level, kind, payload in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            fds.frombytes(payload)
+        elif level == socket.SOL_SOCKET and kind == socket.SCM_CREDENTIALS:
+            pid = CREDENTIALS.unpack(payload)[0]
+    return data, list(fds), pid

@@ -1,0 +1,225 @@
+"""What of local sandboxes stays on the host's file system: disks and the snapshots they start from."""
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import shutil
+import signal
+import stat
+import time
+from pathlib import Path
+
+from ironworks.core.errors import BusyError, MissingError, RefusedError
+
+NAME = re.compile(r"[a-z0-9-]{1,100}")
+AREAS: tuple[tuple[str, str], ...] = (("work", "/work"), ("home", "/home/agent"))
+"""Folder on the host, and where it is inside."""
+LOCK_TIMEOUT_S = 20.0
+MAX_CHAIN = 30
+
+
+class Disk:
+    """`disks/<name>/`: per area an overlay's upper and work folder, plus which snapshot lies below."""
+
+    def __init__(self, name: str, path: Path) -> None:
+        self.name = name
+        self.path = path
+        self._lock: int | None = None
+
+    def upper(self, area: str) -> Path:
+        return self.path / area / "upper"
+
+    def scratch(self, area: str) -> Path:
+        return self.path / area / "scratch"
+
+    def lock(self) -> int:
+        """Own the disk: whoever still runs on it is ended first. The descriptor is for the sandbox to hold."""
+        fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._lock = fd
+        deadline_s = time.monotonic() + LOCK_TIMEOUT_S
+        while not try_lock(fd):
+            end_process(os.pread(fd, 200, 0))
+            if time.monotonic() > deadline_s:
+                self.unlock()
+                raise BusyError(f"the disk of sandbox {self.name!r} is in use and its user does not end")
+            time.sleep(0.01)
+        return fd
+
+    def record(self, pid: int) -> None:
+        """Note who runs on it, for whoever finds it locked."""
+        assert self._lock is not None
+        text = f"{pid} {start_time(pid)}".encode()
+        os.ftruncate(self._lock, 0)
+        os.pwrite(self._lock, text, 0)
+
+    def unlock(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def size_bytes(self) -> int:
+        return sum(size_bytes(self.upper(area)) for area, _ in AREAS)
+
+
+class DiskStore:
+    """All disks and snapshots under one root. Blocking; each name is used by one caller at a time."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        for folder in ("disks", "snapshots", "trash", "empty"):
+            (root / folder).mkdir(parents=True, exist_ok=True)
+
+    def disk(self, name: str) -> Disk:
+        return Disk(name, self.root / "disks" / checked(name))
+
+    def has_disk(self, name: str) -> bool:
+        return (self.disk(name).path / "meta.json").is_file()
+
+    def open(self, name: str, snapshot: str | None) -> Disk:
+        """The disk of that name, made from `snapshot` unless it is there already."""
+        disk = self.disk(name)
+        if not self.has_disk(name):
+            self.chain(snapshot)
+            self._discard(disk.path)
+            for area, _ in AREAS:
+                disk.upper(area).mkdir(parents=True)
+                disk.scratch(area).mkdir()
+            write_json(disk.path / "meta.json", {"snapshot": snapshot})
+        self._finish_freezing(disk)
+        return disk
+
+    def layers(self, disk: Disk, area: str) -> list[Path]:
+        """What lies below a disk, lowest first; never empty."""
+        snapshot = read_json(disk.path / "meta.json")["snapshot"]
+        return [self.root / "empty", *(self.snapshot_path(name) / area for name in self.chain(snapshot))]
+
+    def chain(self, snapshot: str | None) -> list[str]:
+        """A snapshot and all it rests on, lowest first."""
+        names: list[str] = []
+        while snapshot is not None:
+            if not self.has_snapshot(snapshot):
+                raise MissingError(f"there is no snapshot {snapshot!r}")
+            names.append(snapshot)
+            if len(names) > MAX_CHAIN:
+                raise RefusedError(f"more than {MAX_CHAIN} snapshots rest on each other")
+            snapshot = read_json(self.snapshot_path(snapshot) / "meta.json")["snapshot"]
+        return names[::-1]
+
+    def snapshot_path(self, name: str) -> Path:
+        return self.root / "snapshots" / checked(name)
+
+    def has_snapshot(self, name: str) -> bool:
+        return (self.snapshot_path(name) / "meta.json").is_file()
+
+    def freeze(self, disk: Disk, name: str) -> None:
+        """Turn a resting disk's layer into snapshot `name`, on which the disk then rests; an existing one wins."""
+        if not self.has_snapshot(name):
+            write_json(disk.path / "meta.json", {**read_json(disk.path / "meta.json"), "freezing": name})
+            self._finish_freezing(disk)
+
+    def _finish_freezing(self, disk: Disk) -> None:
+        """Every step may have been done already, by a process that then died."""
+        meta = read_json(disk.path / "meta.json")
+        if not (name := meta.get("freezing")):
+            return
+        target = self.snapshot_path(name)
+        target.mkdir(exist_ok=True)
+        if not self.has_snapshot(name):
+            for area, _ in AREAS:
+                if not (target / area).exists():
+                    make_movable(disk.upper(area))
+                    disk.upper(area).rename(target / area)
+            write_json(target / "meta.json", {"snapshot": meta["snapshot"]})
+        for area, _ in AREAS:
+            disk.upper(area).mkdir(exist_ok=True)
+        write_json(disk.path / "meta.json", {"snapshot": name})
+
+    def remove(self, name: str) -> None:
+        self._discard(self.disk(name).path)
+
+    def disk_names(self) -> list[str]:
+        return sorted(path.name for path in (self.root / "disks").iterdir())
+
+    def _discard(self, path: Path) -> None:
+        """Remove a tree; out of the way at once, so that half a tree never bears the name."""
+        if not path.exists():
+            return
+        grave = self.root / "trash" / f"{path.name}-{os.getpid()}-{time.monotonic_ns()}"
+        path.rename(grave)
+        remove_tree(grave)
+
+
+def checked(name: str) -> str:
+    if not NAME.fullmatch(name):
+        raise RefusedError(f"not a name of 1 to 100 of a-z, 0-9 and '-': {name[:120]!r}")
+    return name
+
+
+def try_lock(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def end_process(record: bytes) -> None:
+    """Kill the recorded process if it is still the one that was recorded."""
+    words = record.split()
+    if len(words) != 2 or not words[0].isdigit():
+        return
+    with contextlib.suppress(ProcessLookupError):
+        pidfd = os.pidfd_open(int(words[0]))
+        try:
+            if start_time(int(words[0])).encode() == words[1]:
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        finally:
+            os.close(pidfd)
+
+
+def start_time(pid: int) -> str:
+    """When a process began, in the kernel's ticks; with the pid it names one process for good."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[19]
+    except OSError:
+        return "gone"
+
+
+def size_bytes(path: Path) -> int:
+    total = 0
+    for folder, _, files in os.walk(path):
+        for name in files:
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(folder, name)).st_blocks * 512
+    return total
+
+
+def make_movable(folder: Path) -> None:
+    """A folder moves only when its owner may write it, whatever the sandbox has made of its mode."""
+    folder.chmod(stat.S_IMODE(folder.lstat().st_mode) | stat.S_IRWXU)
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a tree whose folders may forbid it to their owner, as an overlay's work folder does."""
+    for folder, names, _ in os.walk(path):
+        for name in names:
+            inner = os.path.join(folder, name)
+            if not os.path.islink(inner):
+                os.chmod(inner, stat.S_IRWXU)
+    shutil.rmtree(path)
+
+
+def write_json(path: Path, data: dict[str, str | None]) -> None:
+    partial = path.with_suffix(".partial")
+    with partial.open("w", encoding="utf-8") as file:
+        json.dump(data, file)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.rename(path)
+
+
+def read_json(path: Path) -> dict[str, str | None]:
+    data: dict[str, str | None] = json.loads(path.read_text("utf-8"))
+    return data

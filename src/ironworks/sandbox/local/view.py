@@ -1,0 +1,119 @@
+"""What of the host a sandbox sees, read-only: an allow-list of system folders, and the made files of its /etc."""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from ironworks.core.errors import RefusedError
+from ironworks.core.ports import Mount
+
+SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+ETC = (
+    "alternatives",
+    "ca-certificates",
+    "crypto-policies",
+    "debian_version",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "localtime",
+    "mime.types",
+    "os-release",
+    "pki/ca-trust",
+    "pki/tls/cert.pem",
+    "pki/tls/certs",
+    "protocols",
+    "services",
+    "ssl/cert.pem",
+    "ssl/certs",
+    "ssl/openssl.cnf",
+    "timezone",
+)
+PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+CREDENTIALS = (
+    ".npmrc",
+    ".pypirc",
+    ".netrc",
+    "credentials",
+    "credentials.toml",
+    ".git-credentials",
+    "pip.conf",
+    ".ssh",
+)
+PYTHON = "/usr/bin/python3"
+
+
+class View:
+    """The host's part of every sandbox of one backend; found once."""
+
+    def __init__(self, folder: Path) -> None:
+        """`folder` is made and holds the made files."""
+        self._folder = folder
+        self._toolchains = toolchains()
+        folder.mkdir(exist_ok=True)
+        for name, text in made_files().items():
+            (folder / name).write_text(text, "utf-8")
+
+    def environment(self) -> dict[str, str]:
+        path = [f"{root}/bin" for root in self._toolchains]
+        return {
+            "PATH": ":".join([*path, *PATH]),
+            "HOME": "/home/agent",
+            "USER": "agent",
+            "LOGNAME": "agent",
+            "SHELL": "/bin/sh",
+            "LANG": "C.UTF-8",
+            "TERM": "dumb",
+            "TMPDIR": "/tmp",
+        }
+
+    def arguments(self) -> Iterator[str]:
+        """For bubblewrap."""
+        yield from ("--ro-bind", "/usr", "/usr")
+        for path in SYSTEM:
+            if os.path.islink(path):
+                yield from ("--symlink", os.readlink(path), path)
+            else:
+                yield from ("--ro-bind-try", path, path)
+        for name in ETC:
+            yield from ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
+        for name in made_files():
+            yield from ("--ro-bind", str(self._folder / name), f"/etc/{name}")
+        for root in self._toolchains:
+            yield from ("--ro-bind", root, root)
+
+
+def made_files() -> dict[str, str]:
+    uid, gid = os.getuid(), os.getgid()
+    return {
+        "passwd": f"agent:x:{uid}:{gid}:agent:/home/agent:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n",
+        "group": f"agent:x:{gid}:\nnogroup:x:65534:\n",
+        "hosts": "127.0.0.1 localhost sandbox\n::1 localhost\n",
+        "hostname": "sandbox\n",
+        "resolv.conf": "",
+        "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
+    }
+
+
+def toolchains() -> list[str]:
+    """Roots outside /usr of the Python we run on and of the node on the PATH; never one that holds credentials."""
+    roots = [Path(sys.base_prefix)]
+    node = next((path for path in map(Path, os.get_exec_path()) if (path / "node").is_file()), None)
+    if node is not None:
+        roots.append((node / "node").resolve().parent.parent)
+    return list(dict.fromkeys(str(root) for root in roots if is_toolchain(root)))
+
+
+def is_toolchain(root: Path) -> bool:
+    home = Path.home()
+    if root.is_relative_to("/usr") or root == home or root in home.parents or not (root / "bin").is_dir():
+        return False
+    return not any((root / name).exists() for name in CREDENTIALS)
+
+
+def mount_arguments(mounts: tuple[Mount, ...]) -> Iterator[str]:
+    for mount in mounts:
+        if not (mount.host.startswith("/") and mount.inside.startswith("/")) or mount.inside == "/":
+            raise RefusedError(f"a mount needs two absolute paths: {mount.host!r} at {mount.inside!r}")
+        yield from ("--ro-bind", mount.host, mount.inside)
