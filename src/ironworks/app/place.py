@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ironworks.core.errors import BusyError, ConfigError
+from ironworks.git.repository import find_common_dir, find_git_dir
 
 CONFIG_NAME = "ironworks.toml"
-_POINTER_BYTES = 8192
 
 
 class Place(NamedTuple):
@@ -173,40 +173,13 @@ def _xdg(variable: str, default: str) -> Path:
 
 
 def _repository_at(folder: Path) -> tuple[Path, Path, bool] | None:
-    """Top folder, git folder and bareness of the repository whose top is `folder`."""
-    dot_git = folder / ".git"
+    """Top folder, shared git folder and bareness of the repository whose top is `folder`."""
     try:
-        if dot_git.is_dir():
-            return (folder, dot_git.resolve(), False) if _is_git_dir(dot_git) else None
-        if dot_git.is_file():
-            return folder, _common_dir(_pointed_at(dot_git)), False
-        if _is_git_dir(folder):
+        if (folder / ".git").exists():
+            return folder, find_common_dir(find_git_dir(folder)), False
+        if all((folder / name).exists() for name in ("HEAD", "objects", "refs")):
             # Called from inside a checkout's own .git: the checkout is meant.
             return (folder.parent, folder, False) if folder.name == ".git" else (folder, folder, True)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"the repository at {str(folder)!r} cannot be read: {error}") from error
+    except OSError as error:
+        raise ConfigError(f"the repository at {str(folder)!r} cannot be read: {error.strerror}") from error
     return None
-
-
-def _is_git_dir(path: Path) -> bool:
-    return (path / "HEAD").is_file() and (path / "objects").is_dir() and (path / "refs").is_dir()
-
-
-def _pointed_at(pointer: Path) -> Path:
-    """The folder a `.git` file (a worktree or submodule) points to."""
-    with pointer.open("rb") as file:
-        text = os.fsdecode(file.read(_POINTER_BYTES))
-    if not text.startswith("gitdir:"):
-        raise ValueError("its .git file names no folder")
-    return (pointer.parent / text.removeprefix("gitdir:").strip()).resolve()
-
-
-def _common_dir(git_dir: Path) -> Path:
-    """The git folder that a linked worktree shares with the others."""
-    marker = git_dir / "commondir"
-    if marker.is_file():
-        with marker.open("rb") as file:
-            git_dir = (git_dir / os.fsdecode(file.read(_POINTER_BYTES)).strip()).resolve()
-    if not _is_git_dir(git_dir):
-        raise ValueError("its .git file points to no repository")
-    return git_dir

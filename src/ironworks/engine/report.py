@@ -1,8 +1,8 @@
 """Builds the report of a run from its events alone, so that it says the same after any crash.
 
 `critical_path_s` is the greatest of these lower bounds. An issue's *chain* is the sum of the agent and suite
-seconds of all its attempts of triage, work, verify and review, which cannot overlap; `merging` is the sum of those
-of the integration, which is one chain by itself:
+seconds of all its attempts of triage, work, verify and review, which cannot overlap; `merging` is the sum of
+those of the integration, which is one chain by itself:
 
 - the longest chain, with the part of `merging` that names its issue;
 - all chains / `parallel`, since no more of them run at once;
@@ -43,8 +43,10 @@ def build_report(
     state_dir: str = "",
     cores: int | None = None,
 ) -> RunReport:
-    """The report of `run` as far as it has come. `pulls` are the forge's records, those of other runs included;
-    `cores` defaults to what this process may use."""
+    """The report of `run` as far as it has come.
+
+    `pulls` are the forge's records, those of other runs included; `cores` defaults to what this process may use.
+    """
     log = store.events(run=run)
     by_issue = _by_issue(log)
     issues = tuple(_issue(name, mine) for name, mine in by_issue.items())
