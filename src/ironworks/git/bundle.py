@@ -13,7 +13,7 @@ OID = re.compile(rb"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 
 @dataclass(frozen=True, slots=True)
 class BundleHeader:
-    """What a bundle says about itself; `pack_at` is the offset of its pack, `objects` the count the pack declares."""
+    """What a bundle says about itself: its pack starts at `pack_at` and declares `objects` objects."""
 
     head: str
     prerequisites: tuple[str, ...]

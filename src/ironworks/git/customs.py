@@ -1,6 +1,5 @@
 """The check a stranger's bundle passes before anything of it enters the depot."""
 
-import os
 from io import FileIO
 from pathlib import Path
 
@@ -13,7 +12,7 @@ MAX_PREREQUISITES = 100
 
 
 class Customs:
-    """Unpacks a bundle into `folder`, a quarantine that sees the depot's objects but is not seen from there."""
+    """Unpacks a bundle into `folder`, a quarantine that sees the depot but is not seen from there."""
 
     def __init__(self, depot: Git, folder: Path) -> None:
         self._git = depot
@@ -24,7 +23,7 @@ class Customs:
         (folder / "pack").mkdir()
 
     def inspect(self, file: FileIO, base: str, max_bytes: int) -> str:
-        """The bundle's commit, now in quarantine. RefusedError with the reason if anything is wrong with it."""
+        """The bundle's commit, now in quarantine. RefusedError with the reason if anything is wrong."""
         header = read_header(file)
         self._check_prerequisites(header, base)
         if header.objects:
@@ -76,4 +75,4 @@ def refused(what: str, finished: Finished) -> RefusedError:
 def keep_packs(folder: Path, packs: Path) -> None:
     """Move what passed out of quarantine; git sees a pack once its `.idx` is there, so that goes last."""
     for file in sorted((folder / "pack").iterdir(), key=lambda file: file.suffix == ".idx"):
-        os.replace(file, packs / file.name)
+        file.replace(packs / file.name)

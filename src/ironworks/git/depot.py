@@ -47,9 +47,9 @@ PUSH_TRIES = 20
 class Depot:
     """Bare repository `path` (made if absent) in front of `repository`, the user's own: "the remote".
 
-    Blocking and thread-safe; several processes may share one. A commit is named by its id, or by anything `resolve`
-    understands. Paths are text with surrogates for bytes that are not UTF-8. Refs of our own must not lie in the
-    mirrored namespaces (`refs/heads/ironworks/`, `refs/ironworks/`): use `refs/attempts/`, for example.
+    Blocking and thread-safe; several processes may share one. A commit is named by its id, or by anything
+    `resolve` understands. Paths are text, with surrogates for bytes that are not UTF-8. Refs of our own must
+    not lie in the mirrored namespaces (`refs/heads/ironworks/`, `refs/ironworks/`): use `refs/attempts/`, say.
     Raises ConfigError or RefusedError for an unusable repository, GitError when git fails.
     """
 
@@ -64,7 +64,7 @@ class Depot:
         self._scratch.mkdir(exist_ok=True)
         self._sweep()
 
-    # -- the remote ---------------------------------------------------------------------------------------------
+    # -- the remote
 
     def sync(self, base: str) -> str:
         """Bring branch `base` and the factory's refs in from the repository; the id of the tip of `base`.
@@ -97,8 +97,8 @@ class Depot:
     def push(self, ref: str, new: str | None, *, expected: str | None) -> bool:
         """Set the repository's `ref` to `new` if it holds `expected` (None = absent). False: it does not.
 
-        True also when it holds `new` already, so that a push can be repeated after a crash: whoever must know that
-        it was the winner pushes a unique commit. GitError when the repository cannot be written.
+        True also when it holds `new` already, so that a push can be repeated after a crash: whoever must know
+        that it was the winner pushes a unique commit. GitError when the repository cannot be written.
         """
         checked(ref)
         if new is None and expected is None:
@@ -124,7 +124,7 @@ class Depot:
             time.sleep(0.01 * (attempt + 1))
         raise GitError(f"cannot write {ref} of {self.repository.path}: {pushed.reason}")
 
-    # -- looking ------------------------------------------------------------------------------------------------
+    # -- looking
 
     def resolve(self, rev: str) -> str | None:
         """The commit that a revision names, or None."""
@@ -155,7 +155,7 @@ class Depot:
         return found.decode("ascii").strip() or None
 
     def read(self, commit: str, path: str, *, max_bytes: int = MAX_READ_BYTES) -> bytes | None:
-        """A file's content, or a symlink's target; None when there is no such file. RefusedError over `max_bytes`."""
+        """A file's content, or a symlink's target; None if there is none. RefusedError over `max_bytes`."""
         if path.startswith(("./", "../")) or path in {"", ".", ".."}:
             return None
         name = encode(f"{self._oid(commit)}:{path}")
@@ -187,13 +187,13 @@ class Depot:
             text if len(patch) <= max_bytes else f"{text}\n[the diff is cut here, after {max_bytes} bytes]\n"
         )
 
-    # -- writing ------------------------------------------------------------------------------------------------
+    # -- writing
 
     def write_tree(self, base: str | None, changes: Mapping[str, Blob | TreeEntry | None]) -> str:
         """A tree like `base` (commit, tree or None = empty) with these files put in (None = taken out).
 
-        A file put where a folder was replaces it, and the other way round. RefusedError for a path or mode that git
-        would not store: `.git`, `..`, an absolute path.
+        A file put where a folder was replaces it, and the other way round. RefusedError for a path or mode
+        that git would not store: `.git`, `..`, an absolute path.
         """
         known = None if base is None else self._oid(base)
         with self._folder() as folder:
@@ -234,8 +234,8 @@ class Depot:
     ) -> str:
         """Make a commit and return its id.
 
-        Dated like its newest parent, so that the same input gives the same commit; with `unique` dated now and given
-        a nonce, so that no two calls ever give the same one.
+        Dated like its newest parent, so that the same input gives the same commit; with `unique` dated now
+        and given a nonce, so that no two calls ever give the same one.
         """
         name, _, address = author.rstrip("> ").rpartition("<")
         date = f"{int(time.time()) if unique else self._newest(parents)} +0000"
@@ -271,7 +271,7 @@ class Depot:
         return Merge(raw.tree, False, tuple(conflicts))
 
     def _contents(self, oids: set[str]) -> dict[str, bytes | None]:
-        """Blobs by id; None for what is larger than LOADABLE_BYTES, or no blob of ours (a submodule's commit)."""
+        """Blobs by id; None for what is larger than LOADABLE_BYTES, or a submodule's commit."""
         asked = "".join(f"{oid}\n" for oid in oids).encode("ascii")
         facts = self.git.run("cat-file", "--batch-check", stdin=asked).decode("ascii").splitlines()
         contents: dict[str, bytes | None] = dict.fromkeys(oids)
@@ -288,7 +288,7 @@ class Depot:
         """Delete a ref of the depot's own; no error if there is none."""
         self.git.run("update-ref", "-d", own(ref))
 
-    # -- traffic with sandboxes ---------------------------------------------------------------------------------
+    # -- traffic with sandboxes
 
     def base_repository(self, commit: str, path: Path) -> None:
         """A bare repository of its own at `path`, whose branch `base` is `commit` with all its history.
@@ -313,7 +313,7 @@ class Depot:
         return self.git.run("rev-parse", "--show-object-format").decode("ascii").strip()
 
     def bundle(self, commit: str, path: Path, *, exclude: Sequence[str] = ()) -> None:
-        """Write `commit` and what it needs beyond `exclude` as a bundle whose one ref is `refs/heads/ironworks-in`."""
+        """Write `commit`, without what `exclude` holds, as a bundle of one ref: `refs/heads/ironworks-in`."""
         commit, *known = (self._commit(rev) for rev in (commit, *exclude))
         wanted = "".join(f"{rev}\n" for rev in (commit, *(f"^{oid}" for oid in known)))
         with FileIO(path, "w") as file:
@@ -326,9 +326,9 @@ class Depot:
     def admit(self, bundle_path: Path, *, base: str, ref: str, max_bytes: int = 512 * 1024 * 1024) -> str:
         """Let a stranger's bundle in and point our `ref` at its commit, which is returned. Idempotent.
 
-        RefusedError, and nothing kept, unless: at most `max_bytes` packed and unpacked, exactly one ref, prerequisites
-        all part of `base`, every object sound (no `.git` or `..` in a tree, no `.gitmodules` that tricks), complete,
-        and `base` an ancestor of the commit.
+        RefusedError, and nothing kept, unless: at most `max_bytes` packed and unpacked, exactly one ref,
+        prerequisites all part of `base`, every object sound (no `.git` or `..` in a tree, no `.gitmodules`
+        that tricks), complete, and `base` an ancestor of the commit.
         """
         own(ref)
         base = self._commit(base)
@@ -343,7 +343,7 @@ class Depot:
         crash_point("depot.after_admit")
         return head
 
-    # -- inside -------------------------------------------------------------------------------------------------
+    # -- inside
 
     def _oid(self, rev: str) -> str:
         return rev if OID.fullmatch(rev) else self._commit(rev)

@@ -16,7 +16,7 @@ MODIFY_DELETE = "CONFLICT (modify/delete)"
 
 @dataclass(frozen=True, slots=True)
 class RawMerge:
-    """The merged tree; per conflicted path its versions by stage and the types of conflict reported for it."""
+    """The merged tree; per conflicted path its versions by stage and the types of conflict reported."""
 
     tree: str
     stages: Mapping[str, Mapping[int, TreeEntry]]
@@ -34,7 +34,7 @@ class RawMerge:
 
 
 def parse_merge(output: bytes) -> RawMerge:
-    """Three parts: the tree; `mode oid stage TAB path` until an empty field; messages with the paths they concern."""
+    """Three parts: the tree; `mode oid stage TAB path` until an empty field; messages and their paths."""
     fields = output.split(b"\0")
     stages: dict[str, dict[int, TreeEntry]] = defaultdict(dict)
     at = 1

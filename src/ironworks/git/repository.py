@@ -1,4 +1,4 @@
-"""The user's repository, seen from outside: where its git directory is, and that writing there stays there."""
+"""The user's repository, seen from outside: where its git directory is, and whether writing stays there."""
 
 import os
 from collections.abc import Iterator
@@ -11,8 +11,8 @@ from ironworks.git.command import Git
 class Repository:
     """A repository of which nothing is trusted: its config and hooks never run (see `Git`).
 
-    `path` is a checkout, its `.git`, or a bare repository. ConfigError when it is none; RefusedError when its files
-    lead elsewhere, so that a push would write outside of it.
+    `path` is a checkout, its `.git`, or a bare repository. ConfigError when it is none; RefusedError when its
+    files lead elsewhere, so that a push would write outside of it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -58,16 +58,17 @@ def find_git_dir(path: Path) -> Path:
     if dot_git.is_file():
         return linked_git_dir(dot_git)
     git_dir = dot_git if dot_git.is_dir() else path
-    if not (git_dir / "HEAD").exists() or not (git_dir / "objects").is_dir():
-        if not (git_dir / "commondir").is_file():
-            raise ConfigError(
-                f"{path} is not a git repository", hint="run `git init` there, or name another folder"
-            )
+    if not (git_dir / "HEAD").exists() or not (
+        (git_dir / "objects").is_dir() or (git_dir / "commondir").is_file()
+    ):
+        raise ConfigError(
+            f"{path} is not a git repository", hint="run `git init` there, or name another folder"
+        )
     return git_dir.resolve()
 
 
 def linked_git_dir(dot_git: Path) -> Path:
-    """Follow a `.git` file, only to a git directory that points back: a stranger's file could name any repository."""
+    """Follow a `.git` file, but only to a git directory that points back: it could name any repository."""
     text = dot_git.read_bytes()[:8192].decode("utf-8", "surrogateescape")
     git_dir = (dot_git.parent / text.removeprefix("gitdir:").strip()).resolve()
     back = git_dir / "gitdir"
@@ -80,7 +81,7 @@ def linked_git_dir(dot_git: Path) -> Path:
 
 
 def find_common_dir(git_dir: Path) -> Path:
-    """Where refs and objects are: elsewhere for a linked work tree, and then only where git itself puts them."""
+    """Where refs and objects are: elsewhere for a linked work tree, then only where git itself puts them."""
     if not (git_dir / "commondir").exists():
         return git_dir
     common = (git_dir / os.fsdecode((git_dir / "commondir").read_bytes()[:8192]).strip()).resolve()

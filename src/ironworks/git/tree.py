@@ -17,7 +17,7 @@ ConflictKind = Literal["content", "add/add", "modify/delete", "binary", "other"]
 
 @dataclass(frozen=True, slots=True)
 class TreeEntry:
-    """A file, symlink or gitlink that is already in the depot. `size` in bytes; None = not known or a gitlink."""
+    """A file, symlink or gitlink that is already in the depot. `size` in bytes, None = not known."""
 
     mode: str
     oid: str
@@ -34,7 +34,7 @@ class Blob:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One path that differs. `status`: A added, D deleted, M modified, T type changed. Mode 000000 = absent."""
+    """One path that differs. `status`: A added, D deleted, M modified, T type; mode 000000 = absent."""
 
     path: str
     status: str
@@ -44,7 +44,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """One path git could not merge, with its three versions; None = absent there, or `other` and not loaded."""
+    """One path git could not merge, with its three versions; None = absent there, or not loaded."""
 
     path: str
     kind: ConflictKind
