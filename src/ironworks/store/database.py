@@ -54,7 +54,8 @@ MESSAGES = sa.Table(
 RESERVATIONS = sa.Table(
     "reservations",
     METADATA,
-    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("seq", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("id", sa.Text, nullable=False, unique=True),
     sa.Column("at_us", sa.BigInteger, nullable=False),
     sa.Column("day", sa.Text, nullable=False, index=True),
     sa.Column("run", sa.Text, nullable=False, index=True),
@@ -144,15 +145,20 @@ def _prepare(connection: Any, record: object) -> None:
     # The driver's own transaction handling would begin late and deferred: `_begin` does it instead.
     connection.isolation_level = None
     deadline = time.monotonic() + BUSY_TIMEOUT_S
-    # Switching to WAL does not honour the busy time-out, and only the first opener needs to.
-    while connection.execute("PRAGMA journal_mode").fetchone() != ("wal",):
-        try:
-            connection.execute("PRAGMA journal_mode=WAL")
-        except connection.OperationalError as error:
-            if "locked" not in str(error) or time.monotonic() > deadline:
-                raise
-            time.sleep(0.01)
+    while not _uses_wal(connection) and time.monotonic() < deadline:
+        time.sleep(0.01)
     connection.execute("PRAGMA synchronous=FULL")
+
+
+def _uses_wal(connection: Any) -> bool:
+    """Switch; False when another process just opens the file too: SQLite does not wait here by itself."""
+    try:
+        connection.execute("PRAGMA journal_mode=WAL")
+    except connection.OperationalError as error:
+        if "locked" in str(error):
+            return False
+        raise
+    return True
 
 
 def _begin(connection: sa.Connection) -> None:

@@ -97,7 +97,7 @@ class Ledger:
         if issue is not None:
             query = query.where(table.issue == issue)
         with self._database.read() as connection:
-            texts = connection.scalars(query.order_by(table.at_us, table.id)).all()
+            texts = connection.scalars(query.order_by(table.seq)).all()
         return [Usage.model_validate(json.loads(text)) for text in texts]
 
     def recover(self, run: str | None = None) -> int:
