@@ -1,0 +1,21 @@
+"""The agents by name."""
+
+import difflib
+from collections.abc import Callable, Mapping
+
+from ironworks.agents.builtin import BuiltinAgent
+from ironworks.agents.command import CommandAgent
+from ironworks.agents.exchange import Alive, never
+from ironworks.core.errors import ConfigError
+from ironworks.core.ports import Agent
+
+AGENTS: Mapping[str, Callable[[Alive], Agent]] = {"builtin": BuiltinAgent, "command": CommandAgent}
+
+
+def agent_named(name: str, *, alive: Alive = never) -> Agent:
+    """The agent called `name`. `alive` gives the monotonic second of the last model traffic."""
+    if name not in AGENTS:
+        close = difflib.get_close_matches(name, AGENTS, n=1, cutoff=0.4)
+        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(AGENTS)}"
+        raise ConfigError(f"there is no agent called {name!r}", hint=hint)
+    return AGENTS[name](alive)

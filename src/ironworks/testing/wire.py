@@ -1,0 +1,145 @@
+"""The Anthropic Messages wire format, from the model's side: what was asked, and the answers."""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ironworks.agents.prompt import HEADER
+from ironworks.core.models import Model
+from ironworks.testing.script import SayStep, Step, TokenCount
+
+INTERRUPTED = "interrupted:"
+"""How a tool result begins whose call never finished; the scripted model then repeats the step."""
+ERROR_TYPES: Mapping[int, str] = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    529: "overloaded_error",
+}
+ARGUMENTS: Mapping[str, tuple[str, ...]] = {
+    "bash": ("command",),
+    "read": ("path",),
+    "write": ("path", "content"),
+    "edit": ("path", "old", "new"),
+    "check": (),
+    "ask": ("question",),
+}
+
+
+class Asked(Model):
+    """What a request is about. `step` counts the tool results since the last prompt that has a header."""
+
+    stage: str
+    issue: str
+    round: int
+    step: int
+    prompt: str
+
+
+def asked(messages: list[Any]) -> Asked | None:
+    """None when no prompt of ours is in the conversation."""
+    found: Asked | None = None
+    step = 0
+    for message in messages:
+        for block in blocks_of(message):
+            text = str(block.get("text", ""))
+            header = HEADER.match(text) if message.get("role") == "user" else None
+            if header:
+                found = Asked(
+                    stage=header["stage"],
+                    issue=header["issue"],
+                    round=int(header["round"]),
+                    step=0,
+                    prompt=text,
+                )
+                step = 0
+            step += block.get("type") == "tool_result" and not text_of(block).startswith(INTERRUPTED)
+    return found.model_copy(update={"step": step}) if found else None
+
+
+def blocks_of(message: Any) -> list[dict[str, Any]]:
+    content = message.get("content") if isinstance(message, dict) else None
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+
+
+def text_of(block: dict[str, Any]) -> str:
+    """The text of a tool result, whichever of its two shapes it has."""
+    return "".join(str(part.get("text", "")) for part in blocks_of(block))
+
+
+def answer(step: Step, request: dict[str, Any], about: Asked, usage: TokenCount) -> dict[str, Any]:
+    """The whole message that `step` gives; the same request gets the same ids."""
+    content: list[dict[str, Any]] = [{"type": "text", "text": step.text}] if step.text else []
+    if not isinstance(step, SayStep):
+        content.append(
+            {
+                "type": "tool_use",
+                "id": _id("toolu", request, about),
+                "name": step.kind,
+                "input": _arguments(step),
+            }
+        )
+    return {
+        "id": _id("msg", request, about),
+        "type": "message",
+        "role": "assistant",
+        "model": request.get("model", ""),
+        "content": content or [{"type": "text", "text": "Done."}],
+        "stop_reason": "end_turn" if isinstance(step, SayStep) else "tool_use",
+        "stop_sequence": None,
+        "usage": usage.model_dump(),
+    }
+
+
+def _arguments(step: Step) -> Any:
+    if step.kind == "handoff":
+        return step.value
+    data = step.model_dump()
+    return {name: data[name] for name in ARGUMENTS[step.kind]}
+
+
+def _id(prefix: str, request: dict[str, Any], about: Asked) -> str:
+    # The length of the conversation is part of it: a repeated step must not repeat an id.
+    parts = (about.stage, about.issue, about.round, about.step, len(request.get("messages", ())))
+    return f"{prefix}_{hashlib.sha256(repr(parts).encode()).hexdigest()[:22]}"
+
+
+def events(message: dict[str, Any]) -> Iterator[bytes]:
+    """The message as server-sent events, one encoded event at a time."""
+    usage = message["usage"]
+    start = {**message, "content": [], "stop_reason": None, "usage": {**usage, "output_tokens": 1}}
+    yield _event({"type": "message_start", "message": start})
+    for index, block in enumerate(message["content"]):
+        yield from _block_events(index, block)
+    delta = {"stop_reason": message["stop_reason"], "stop_sequence": None}
+    yield _event({"type": "message_delta", "delta": delta, "usage": usage})
+    yield _event({"type": "message_stop"})
+
+
+def _block_events(index: int, block: dict[str, Any]) -> Iterator[bytes]:
+    if block["type"] == "text":
+        empty, kind, key, whole = {**block, "text": ""}, "text_delta", "text", block["text"]
+    else:
+        whole = json.dumps(block["input"])
+        empty, kind, key = {**block, "input": {}}, "input_json_delta", "partial_json"
+    yield _event({"type": "content_block_start", "index": index, "content_block": empty})
+    for piece in re.findall(r"(?s).{1,2000}", whole):
+        yield _event({"type": "content_block_delta", "index": index, "delta": {"type": kind, key: piece}})
+    yield _event({"type": "content_block_stop", "index": index})
+
+
+def _event(data: dict[str, Any]) -> bytes:
+    return f"event: {data['type']}\ndata: {json.dumps(data)}\n\n".encode()
+
+
+def error_body(status: int, message: str) -> bytes:
+    kind = ERROR_TYPES.get(status, "api_error")
+    return json.dumps({"type": "error", "error": {"type": kind, "message": message}}).encode()
