@@ -78,7 +78,6 @@ class Suites:
         self.depot = depot
         self.tests = tests
         self.base = base
-        self.runs = 0
         self._template = template or SandboxSpec(name="suite")
         self._slots = asyncio.Semaphore(AT_ONCE)
 
@@ -97,7 +96,6 @@ class Suites:
         the sandbox could not be made or died, which says nothing about the commit.
         """
         async with self._slots:
-            self.runs += 1
             await self.backend.destroy(name)
             sandbox = await self.backend.create(self._spec(name))
             try:
@@ -157,7 +155,7 @@ async def _run_suite(
 
 
 async def _report(sandbox: Sandbox, suite: TestSettings, path: str, result: ExecResult) -> tuple[Report, str]:
-    """What the suite reported, and why it cannot be used. Without `{junit}` a command speaks TAP on stdout."""
+    """What the suite reported, or why it cannot be used. Without `{junit}` it speaks TAP on stdout."""
     if result.timed_out:
         return Report(), f"not finished after {suite.timeout_s:g} s"
     try:
@@ -188,7 +186,7 @@ def _disagreement(
 
 def pytest_options(given: str, only: Iterable[str]) -> str:
     """`PYTEST_ADDOPTS`, ignored by other runners: a broken module hides no other, and `only` is selected."""
-    names = sorted({re.sub(r"\[.*", "", test.rpartition("::")[2], flags=re.DOTALL) for test in only})
+    names = sorted({re.split(r"\[", test.rpartition("::")[2])[0].rpartition(".")[2] for test in only})
     selectable = names and len(names) <= MOST_SELECTED and all(map(str.isidentifier, names))
     chosen = f" -k {shlex.quote(' or '.join(names))}" if selectable else ""
     return f"{given} --continue-on-collection-errors{chosen}".strip()
