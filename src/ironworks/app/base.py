@@ -12,8 +12,8 @@ from ironworks.git.repository import Repository
 def base_reader(root: Path) -> ReadBase:
     """A reader for the repository at `root` (a checkout or a bare repository).
 
-    It raises MissingError when the branch does not exist, ConfigError when no branch is named and none is checked
-    out, or when the file there is a symbolic link or larger than a megabyte.
+    It raises MissingError when the branch does not exist, ConfigError when no branch is named and none is
+    checked out, or when the file there is a symbolic link or larger than a megabyte.
     """
     repository = Repository(root)
 

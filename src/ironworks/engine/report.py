@@ -11,7 +11,6 @@ those of the integration, which is one chain by itself:
 """
 
 import os
-import shlex
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, Protocol
@@ -24,9 +23,8 @@ from ironworks.core.handoffs import Conflicts, Eviction, Integration, Landing
 from ironworks.core.models import PullRequest
 from ironworks.core.policy import INTEGRATION_BRANCH
 from ironworks.core.report import ClaimCounts, IntegrationReport, IssueReport, RunReport, StageReport
-from ironworks.core.states import GOOD, way_out
-
-WORST_FIRST = ("failed", "parked", "evicted", "landed", "asked")
+from ironworks.core.states import GOOD
+from ironworks.engine.advice import next_command
 
 
 class Events(Protocol):
@@ -45,7 +43,7 @@ def build_report(
 ) -> RunReport:
     """The report of `run` as far as it has come.
 
-    `pulls` are the forge's records, those of other runs included; `cores` defaults to what this process may use.
+    `pulls` are the forge's records, other runs' included; `cores` defaults to what this process may use.
     """
     log = store.events(run=run)
     by_issue = _by_issue(log)
@@ -53,7 +51,6 @@ def build_report(
     started = next((item.event for item in log if isinstance(item.event, ev.RunStarted)), None)
     finished = [item.event for item in log if isinstance(item.event, ev.RunFinished)]
     stages = [item.event for item in log if isinstance(item.event, ev.StageFinished)]
-    exit_code = _exit_code(issues)
     return RunReport(
         run=run,
         issues=issues,
@@ -67,9 +64,11 @@ def build_report(
         claims=_claims(log),
         repository=started.repository if started else "",
         state_dir=state_dir,
-        exit_code=max(exit_code, finished[-1].exit_code) if finished else exit_code,
+        exit_code=_exit_code(issues),
         stopped=finished[-1].stopped if finished else False,
-        next=_next(issues, started),
+        next=next_command(
+            [(issue.id, issue.state, issue.reason) for issue in issues], started.backlog if started else ""
+        ),
     )
 
 
@@ -235,24 +234,6 @@ def _exit_code(issues: Sequence[IssueReport]) -> int:
     if any(issue.state == "failed" for issue in issues):
         return 3
     return 0 if all(issue.state in GOOD for issue in issues) else 1
-
-
-def _next(issues: Sequence[IssueReport], started: ev.RunStarted | None) -> str:
-    """What a person should do first: help the worst issue, else merge, else answer."""
-    resting = [issue for issue in issues if way_out(issue.state, issue.reason)]
-    if len(resting) < len(issues):
-        return run_command(started.backlog if started else "")
-    for state in WORST_FIRST:
-        for issue in resting:
-            way = way_out(issue.state, issue.reason)
-            if issue.state == state and way:
-                return way.command.format(issue=issue.id)
-    return "ironworks status"
-
-
-def run_command(backlog: str) -> str:
-    """The command that goes on with a run's issues."""
-    return f"ironworks run --backlog {shlex.quote(backlog)}" if backlog else "ironworks run"
 
 
 def _concerns(pull: PullRequest, run: str, issues: dict[str, list[Recorded]]) -> bool:
