@@ -2,6 +2,7 @@
 
 import array
 import asyncio
+import contextlib
 import itertools
 import json
 import os
@@ -29,53 +30,55 @@ class Channel:
         self._waiting: dict[int, asyncio.Future[Answer]] = {}
         self.ready: asyncio.Future[tuple[socket.socket, int]] = self._loop.create_future()
         """The sandbox's listener and the pid of its pid 1, or SandboxError."""
-        self.closed = asyncio.Event()
+        self.closed = False
         self._loop.add_reader(control.fileno(), self._read)
 
-    async def request(self, op: str, fds: tuple[int, ...] = (), **fields: object) -> "asyncio.Future[Answer]":
-        """Send a request; the future is its answer. `number_of` gives what `kill` needs to name it."""
+    async def request(self, op: str, *, fds: tuple[int, ...] = ()) -> "asyncio.Future[Answer]":
+        """Send a request, with descriptors that may be closed afterwards; the future is its answer."""
         number = next(self._numbers)
         future: asyncio.Future[Answer] = self._loop.create_future()
         self._waiting[number] = future
         future.add_done_callback(lambda _: self._waiting.pop(number, None))
         try:
-            await self._send(json.dumps({"op": op, "id": number, **fields}).encode(), fds)
+            await self._send(json.dumps({"op": op, "id": number}).encode(), fds)
         except BaseException:
             future.cancel()
             raise
         return future
 
-    async def call(self, op: str, *, timeout_s: float, **fields: object) -> Answer:
+    async def call(self, op: str, *, timeout_s: float) -> Answer:
         try:
             async with asyncio.timeout(timeout_s):
-                return await (await self.request(op, **fields))
+                return await (await self.request(op))
         except TimeoutError:
             raise SandboxError(f"the sandbox did not answer `{op}` within {timeout_s:g} s") from None
 
-    def number_of(self, future: "asyncio.Future[Answer]") -> int | None:
-        return next((number for number, waiting in self._waiting.items() if waiting is future), None)
-
-    def notify(self, op: str, **fields: object) -> None:
-        """Send without waiting for the answer; lost when the sandbox is gone anyway."""
-        message = json.dumps({"op": op, "id": next(self._numbers), **fields}).encode()
-        try:
-            self._control.send(message)
-        except OSError:
-            return
+    def kill(self, answer: "asyncio.Future[Answer]") -> None:
+        """End the command whose answer this future is; nothing when it has ended already."""
+        target = next((number for number, waiting in self._waiting.items() if waiting is answer), None)
+        if target is not None:
+            message = json.dumps({"op": "kill", "id": next(self._numbers), "target": target}).encode()
+            with contextlib.suppress(OSError):
+                self._control.send(message)
 
     def close(self) -> None:
-        if not self.closed.is_set():
-            self.closed.set()
-            self._loop.remove_reader(self._control.fileno())
-            self._control.close()
-        for future in [self.ready, *self._waiting.values()]:
+        if self.closed:
+            return
+        self.closed = True
+        self._loop.remove_reader(self._control.fileno())
+        self._control.close()
+        ended = SandboxError("the sandbox has ended")
+        if not self.ready.done():
+            self.ready.set_exception(ended)
+            self.ready.exception()  # seen: nobody has to wait for it
+        for future in list(self._waiting.values()):
             if not future.done():
-                future.set_exception(SandboxError("the sandbox has ended"))
-                future.exception()  # whoever waits still sees it; nobody has to
+                future.set_exception(ended)
+                future.exception()
 
     async def _send(self, message: bytes, fds: tuple[int, ...]) -> None:
         async with asyncio.timeout(SEND_TIMEOUT_S):
-            while not self.closed.is_set():
+            while not self.closed:
                 try:
                     socket.send_fds(self._control, [message], fds)
                     return
@@ -91,17 +94,24 @@ class Channel:
         except BlockingIOError:
             return
         except OSError:
-            data, fds, pid = b"", [], 0
-        if not data:
             self.close()
             return
-        answer: Answer = json.loads(data)
-        if "ready" in answer and fds and not self.ready.done():
-            self.ready.set_result((socket.socket(fileno=fds.pop(0)), pid))
-        elif (future := self._waiting.get(int(str(answer.get("id", -1))))) and not future.done():
-            future.set_result(answer)
+        try:
+            self._take(json.loads(data), fds, pid)
+        except (ValueError, KeyError, TypeError):
+            # Empty: pid 1 is gone. Anything else that it would not say: it is not ours any more.
+            self.close()
         for fd in fds:
             os.close(fd)
+
+    def _take(self, answer: Answer, fds: list[int], pid: int) -> None:
+        if "ready" in answer:
+            if not self.ready.done():
+                self.ready.set_result((socket.socket(fileno=os.dup(fds[0])), pid))
+            return
+        future = self._waiting.get(int(str(answer["id"])))
+        if future is not None and not future.done():
+            future.set_result(answer)
 
 
 def receive(control: socket.socket) -> tuple[bytes, list[int], int]:

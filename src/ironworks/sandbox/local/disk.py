@@ -1,17 +1,16 @@
-"""What of local sandboxes stays on the host's file system: disks and the snapshots they start from."""
+"""What of local sandboxes stays on the host's file system: disks, and the snapshots on which they rest."""
 
 import contextlib
 import fcntl
 import json
 import os
 import re
-import shutil
 import signal
-import stat
 import time
 from pathlib import Path
 
 from ironworks.core.errors import BusyError, MissingError, RefusedError
+from ironworks.sandbox.local import tree
 
 NAME = re.compile(r"[a-z0-9-]{1,100}")
 AREAS: tuple[tuple[str, str], ...] = (("work", "/work"), ("home", "/home/agent"))
@@ -34,25 +33,28 @@ class Disk:
     def scratch(self, area: str) -> Path:
         return self.path / area / "scratch"
 
-    def lock(self) -> int:
-        """Own the disk: whoever still runs on it is ended first. The descriptor is for the sandbox to hold."""
+    def lock(self) -> None:
+        """Own the disk; whoever still runs on it is ended first. BusyError when that one does not end."""
         fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        self._lock = fd
         deadline_s = time.monotonic() + LOCK_TIMEOUT_S
         while not try_lock(fd):
             end_process(os.pread(fd, 200, 0))
             if time.monotonic() > deadline_s:
-                self.unlock()
+                os.close(fd)
                 raise BusyError(f"the disk of sandbox {self.name!r} is in use and its user does not end")
             time.sleep(0.01)
-        return fd
+        self._lock = fd
+
+    @property
+    def held(self) -> int:
+        """The lock's descriptor. It is locked until every copy of it is closed, so the sandbox gets one."""
+        assert self._lock is not None
+        return self._lock
 
     def record(self, pid: int) -> None:
         """Note who runs on it, for whoever finds it locked."""
-        assert self._lock is not None
-        text = f"{pid} {start_time(pid)}".encode()
-        os.ftruncate(self._lock, 0)
-        os.pwrite(self._lock, text, 0)
+        os.ftruncate(self.held, 0)
+        os.pwrite(self.held, f"{pid} {start_time(pid)}".encode(), 0)
 
     def unlock(self) -> None:
         if self._lock is not None:
@@ -60,7 +62,7 @@ class Disk:
             self._lock = None
 
     def size_bytes(self) -> int:
-        return sum(size_bytes(self.upper(area)) for area, _ in AREAS)
+        return sum(tree.size_bytes(self.upper(area)) for area, _ in AREAS)
 
 
 class DiskStore:
@@ -78,7 +80,7 @@ class DiskStore:
         return (self.disk(name).path / "meta.json").is_file()
 
     def open(self, name: str, snapshot: str | None) -> Disk:
-        """The disk of that name, made from `snapshot` unless it is there already."""
+        """The disk of that name, locked; made from `snapshot` unless it is there already."""
         disk = self.disk(name)
         if not self.has_disk(name):
             self.chain(snapshot)
@@ -87,6 +89,7 @@ class DiskStore:
                 disk.upper(area).mkdir(parents=True)
                 disk.scratch(area).mkdir()
             write_json(disk.path / "meta.json", {"snapshot": snapshot})
+        disk.lock()
         self._finish_freezing(disk)
         return disk
 
@@ -113,11 +116,36 @@ class DiskStore:
     def has_snapshot(self, name: str) -> bool:
         return (self.snapshot_path(name) / "meta.json").is_file()
 
-    def freeze(self, disk: Disk, name: str) -> None:
-        """Turn a resting disk's layer into snapshot `name`, on which the disk then rests; an existing one wins."""
-        if not self.has_snapshot(name):
-            write_json(disk.path / "meta.json", {**read_json(disk.path / "meta.json"), "freezing": name})
-            self._finish_freezing(disk)
+    def freeze(self, disk_name: str, name: str) -> None:
+        """Turn a resting disk's layer into a snapshot, on which the disk then rests; an existing one wins."""
+        if self.has_snapshot(name):
+            return
+        if not self.has_disk(disk_name):
+            raise MissingError(f"there is no disk {disk_name!r}")
+        disk = self.open(disk_name, None)
+        try:
+            if not self.has_snapshot(name):
+                self._discard(self.snapshot_path(name))
+                meta = read_json(disk.path / "meta.json")
+                write_json(disk.path / "meta.json", {**meta, "freezing": name})
+                self._finish_freezing(disk)
+        finally:
+            disk.unlock()
+
+    def remove(self, name: str) -> None:
+        disk = self.disk(name)
+        if disk.path.exists():
+            disk.lock()
+            self._discard(disk.path)
+            disk.unlock()
+
+    def disk_names(self) -> list[str]:
+        return sorted(path.name for path in (self.root / "disks").iterdir())
+
+    def empty_trash(self) -> None:
+        """What a process that died had begun to remove."""
+        for path in (self.root / "trash").iterdir():
+            tree.remove_tree(path)
 
     def _finish_freezing(self, disk: Disk) -> None:
         """Every step may have been done already, by a process that then died."""
@@ -129,26 +157,19 @@ class DiskStore:
         if not self.has_snapshot(name):
             for area, _ in AREAS:
                 if not (target / area).exists():
-                    make_movable(disk.upper(area))
+                    tree.make_movable(disk.upper(area))
                     disk.upper(area).rename(target / area)
             write_json(target / "meta.json", {"snapshot": meta["snapshot"]})
         for area, _ in AREAS:
             disk.upper(area).mkdir(exist_ok=True)
         write_json(disk.path / "meta.json", {"snapshot": name})
 
-    def remove(self, name: str) -> None:
-        self._discard(self.disk(name).path)
-
-    def disk_names(self) -> list[str]:
-        return sorted(path.name for path in (self.root / "disks").iterdir())
-
     def _discard(self, path: Path) -> None:
         """Remove a tree; out of the way at once, so that half a tree never bears the name."""
-        if not path.exists():
-            return
-        grave = self.root / "trash" / f"{path.name}-{os.getpid()}-{time.monotonic_ns()}"
-        path.rename(grave)
-        remove_tree(grave)
+        if path.exists():
+            grave = self.root / "trash" / f"{path.name}-{os.getpid()}-{time.monotonic_ns()}"
+            path.rename(grave)
+            tree.remove_tree(grave)
 
 
 def checked(name: str) -> str:
@@ -180,35 +201,11 @@ def end_process(record: bytes) -> None:
 
 
 def start_time(pid: int) -> str:
-    """When a process began, in the kernel's ticks; with the pid it names one process for good."""
+    """When a process began, in the kernel's ticks; with the pid it names one process until the next boot."""
     try:
         return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[19]
     except OSError:
         return "gone"
-
-
-def size_bytes(path: Path) -> int:
-    total = 0
-    for folder, _, files in os.walk(path):
-        for name in files:
-            with contextlib.suppress(OSError):
-                total += os.lstat(os.path.join(folder, name)).st_blocks * 512
-    return total
-
-
-def make_movable(folder: Path) -> None:
-    """A folder moves only when its owner may write it, whatever the sandbox has made of its mode."""
-    folder.chmod(stat.S_IMODE(folder.lstat().st_mode) | stat.S_IRWXU)
-
-
-def remove_tree(path: Path) -> None:
-    """Remove a tree whose folders may forbid it to their owner, as an overlay's work folder does."""
-    for folder, names, _ in os.walk(path):
-        for name in names:
-            inner = os.path.join(folder, name)
-            if not os.path.islink(inner):
-                os.chmod(inner, stat.S_IRWXU)
-    shutil.rmtree(path)
 
 
 def write_json(path: Path, data: dict[str, str | None]) -> None:

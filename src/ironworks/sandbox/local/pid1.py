@@ -1,9 +1,11 @@
-"""The first process inside a local sandbox: starts commands for the host, reaps them, and passes the listener out.
+"""The first process inside a local sandbox: starts commands for the host, reaps, and passes the listener out.
 
 It runs as `python3 -I -S pid1.py CONTROL LOCK PORT` with the system's Python, so it imports only the standard
-library, and it holds no privilege that the commands it starts lack. Each message on CONTROL is one JSON object;
+library; it holds no privilege that the commands it starts lack. Each message on CONTROL is one JSON object;
 what may be long (argv, env, a path) comes in a memory file beside the streams of the command.
 """
+
+# ruff: noqa: PTH103, PTH104, PTH108, PTH118, PTH123, PTH208 -- a fork of a process that must stay small needs no path objects.
 
 import array
 import contextlib
@@ -18,6 +20,7 @@ import stat
 import sys
 from typing import Any, NoReturn
 
+LIBC = ctypes.CDLL(None)
 PR_SET_DUMPABLE = 4
 MISSING, REFUSED, NOT_RUNNABLE, NOT_FOUND = 2, 3, 126, 127
 MAX_FDS = 4
@@ -31,7 +34,7 @@ Task = dict[str, Any]
 def main() -> NoReturn:
     control_fd, lock_fd, port = (int(word) for word in sys.argv[1:4])
     # What is not dumpable cannot be traced, nor its memory and descriptors opened, by the commands beside it.
-    ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+    LIBC.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
     os.set_inheritable(lock_fd, False)
     control = socket.socket(fileno=control_fd)
     control.set_inheritable(False)
@@ -86,7 +89,7 @@ class Keeper:
             self.answer(id, {"status": NOT_RUNNABLE << 8})
         else:
             if pid == 0:
-                become(fds)
+                become(self.control, fds)
             self.running[pid] = id
         for fd in fds:
             os.close(fd)
@@ -173,10 +176,12 @@ def sessions() -> list[tuple[int, int]]:
     return [(pid, int(fields[3])) for pid, fields in processes() if fields[0] != "Z"]
 
 
-def become(fds: list[int]) -> NoReturn:
+def become(control: socket.socket, fds: list[int]) -> NoReturn:
     """In the forked child: take the streams, then turn into the command or do the file task."""
     try:
+        control.close()
         os.setsid()
+        prefer_to_be_killed()
         for target, fd in enumerate(fds[1:]):
             os.dup2(fd, target)
         signal.set_wakeup_fd(-1)
@@ -189,6 +194,15 @@ def become(fds: list[int]) -> NoReturn:
         complain(f"{type(error).__name__}: {error}")
     finally:
         os._exit(NOT_RUNNABLE)
+
+
+def prefer_to_be_killed() -> None:
+    """When memory runs out the kernel shall end a command, never pid 1 and with it everything."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # What is not dumpable may not write its own /proc files, unless it is root; pid 1 itself stays as it is.
+    LIBC.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
+    with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+        file.write("500")
 
 
 def perform(task: Task) -> int:
@@ -259,7 +273,7 @@ def write(fd: int, data: bytes) -> None:
 
 
 def complain(text: str) -> None:
-    os.write(2, (text + "\n").encode("utf-8", "surrogateescape"))
+    os.write(2, (text + "\n").encode("utf-8", "backslashreplace"))
 
 
 if __name__ == "__main__":

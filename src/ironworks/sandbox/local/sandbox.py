@@ -5,17 +5,17 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from subprocess import Popen, TimeoutExpired
-from typing import Literal
+from typing import Any, Literal
 
 from ironworks.core.errors import MissingError, RefusedError, SandboxError
 from ironworks.core.models import ExecResult
 from ironworks.core.ports import WORK_DIR, OnOutput, SandboxUsage
-from ironworks.sandbox.local.channel import Answer, Channel
+from ironworks.sandbox.local.boot import Booted, reap
+from ironworks.sandbox.local.cgroup import Group
+from ironworks.sandbox.local.channel import Answer
 from ironworks.sandbox.local.disk import Disk
 from ironworks.sandbox.local.pid1 import MISSING
 from ironworks.sandbox.local.stream import Stream, memory_file
@@ -29,27 +29,17 @@ GRACE_S = 0.5
 class LocalSandbox:
     """The `Sandbox` of the local backend. Used from the event loop that made it."""
 
-    def __init__(
-        self,
-        disk: Disk,
-        env: Mapping[str, str],
-        *,
-        channel: Channel,
-        launcher: "Popen[bytes]",
-        listener: socket.socket,
-        pid: int,
-    ) -> None:
+    def __init__(self, disk: Disk, env: Mapping[str, str], booted: Booted, group: Group) -> None:
         self.name = disk.name
-        self.listener = listener
-        self.pid = pid
-        """Of its pid 1, as the host sees it."""
-        self.disk = disk
+        self.listener = booted.listener
+        self._disk = disk
         self._env = dict(env)
-        self._channel = channel
-        self._launcher = launcher
-        self._pidfd = os.pidfd_open(pid)
+        self._channel = booted.channel
+        self._process = booted.process
+        self._pidfd = os.pidfd_open(booted.pid)
+        self._group = group
         self._stopping = asyncio.Lock()
-        self.stopped = False
+        self._stopped = False
 
     async def exec(
         self,
@@ -65,7 +55,12 @@ class LocalSandbox:
     ) -> ExecResult:
         if not argv:
             raise RefusedError("a command needs at least a program")
-        task = {"call": "exec", "argv": list(argv), "env": {**self._env, **(env or {})}, "cwd": cwd}
+        task: dict[str, object] = {
+            "call": "exec",
+            "argv": list(argv),
+            "env": {**self._env, **(env or {})},
+            "cwd": cwd,
+        }
         return await self._run(
             task, stdin, timeout_s=timeout_s, on_output=on_output, stdout_to=stdout_to, max_output=max_output
         )
@@ -98,26 +93,27 @@ class LocalSandbox:
 
     async def usage(self) -> SandboxUsage:
         answer = await self._channel.call("usage", timeout_s=CALL_TIMEOUT_S)
-        disk_bytes = await asyncio.to_thread(self.disk.size_bytes)
+        peak_bytes = self._group.memory_peak_bytes() or int(str(answer["memory_peak_bytes"]))
         return SandboxUsage(
             cpu_s=float(str(answer["cpu_s"])),
-            memory_peak_bytes=int(str(answer["memory_peak_bytes"])),
-            disk_bytes=disk_bytes,
+            memory_peak_bytes=peak_bytes,
+            disk_bytes=await asyncio.to_thread(self._disk.size_bytes),
         )
 
     async def stop(self) -> None:
         async with self._stopping:
-            if self.stopped:
+            if self._stopped:
                 return
             # The kernel ends all others with pid 1, and lets pid 1 go only after them.
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
             self._channel.close()
             self.listener.close()
-            await asyncio.to_thread(reap, self._launcher)
+            await asyncio.to_thread(reap, self._process)
+            self._group.remove()
+            self._disk.unlock()
             os.close(self._pidfd)
-            self.disk.unlock()
-            self.stopped = True
+            self._stopped = True
 
     async def _file_task(self, task: dict[str, object], data: bytes, *, max_output: int = 4096) -> ExecResult:
         return await self._run(task, data, timeout_s=FILE_TIMEOUT_S, max_output=max_output)
@@ -142,7 +138,7 @@ class LocalSandbox:
             try:
                 timed_out = await self._wait(answer, failure, stdout, stderr, timeout_s)
             except BaseException:
-                self._kill(answer)
+                self._channel.kill(answer)
                 raise
             status = os.waitstatus_to_exitcode(int(str(answer.result()["status"])))
             return ExecResult(
@@ -157,14 +153,12 @@ class LocalSandbox:
     async def _start(
         self, task: dict[str, object], stdin: bytes, stdout: Stream, stderr: Stream
     ) -> "asyncio.Future[Answer]":
-        with contextlib.ExitStack() as stack:
-            fds = []
-            for data in (json.dumps(task).encode(), stdin):
-                fds.append(memory_file(data))
-                stack.callback(os.close, fds[-1])
-            stack.callback(stdout.close_inlet)
-            stack.callback(stderr.close_inlet)
-            return await self._channel.request("exec", (*fds, stdout.inlet, stderr.inlet))
+        with memory_file(json.dumps(task).encode()) as request, memory_file(stdin) as data:
+            fds = (request.fileno(), data.fileno(), stdout.inlet, stderr.inlet)
+            answer = await self._channel.request("exec", fds=fds)
+        stdout.close_inlet()
+        stderr.close_inlet()
+        return answer
 
     async def _wait(
         self,
@@ -175,13 +169,12 @@ class LocalSandbox:
         timeout_s: float,
     ) -> bool:
         """Until the command ended and its streams did, or a moment passed after it; whether it timed out."""
-        await asyncio.wait([answer, failure], timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        either: list[asyncio.Future[Any]] = [answer, failure]
+        await asyncio.wait(either, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         timed_out = not answer.done() and not failure.done()
         if timed_out:
-            self._kill(answer)
-        done, _ = await asyncio.wait(
-            [answer, failure], timeout=END_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED
-        )
+            self._channel.kill(answer)
+        done, _ = await asyncio.wait(either, timeout=END_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
         if failure in done:
             failure.result()
         if answer not in done:
@@ -190,27 +183,15 @@ class LocalSandbox:
         await asyncio.wait([stdout.finished, stderr.finished], timeout=GRACE_S)
         stdout.drain()
         stderr.drain()
+        if failure.done():
+            failure.result()
         return timed_out
-
-    def _kill(self, answer: "asyncio.Future[Answer]") -> None:
-        number = self._channel.number_of(answer)
-        if number is not None:
-            self._channel.notify("kill", target=number)
 
 
 def inside(path: str) -> str:
     if not path.startswith("/") or "\0" in path or path.endswith("/"):
         raise RefusedError(f"not an absolute path of a file: {path!r}")
     return path
-
-
-def reap(launcher: "Popen[bytes]") -> None:
-    """Wait for bubblewrap, which ends after the sandbox's pid 1 did."""
-    try:
-        launcher.wait(END_TIMEOUT_S)
-    except TimeoutExpired:
-        launcher.kill()
-        raise SandboxError("the sandbox did not end") from None
 
 
 def seen(name: Literal["stdout", "stderr"], on_output: OnOutput | None) -> Callable[[bytes], None] | None:

@@ -1,13 +1,15 @@
-"""One output stream of a command: a pipe whose end is kept, bounded, while every chunk is shown as it comes."""
+"""One output stream of a command: a pipe whose end is kept, while every chunk is shown as it comes."""
 
 import asyncio
+import fcntl
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Self
+from typing import BinaryIO, Self
 
 CHUNK_BYTES = 1 << 18
 FILE_MAX_BYTES = 8 << 30
+SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
 
 
 class Stream:
@@ -105,9 +107,10 @@ def write_all(fd: int, data: bytes) -> None:
         view = view[os.write(fd, view) :]
 
 
-def memory_file(data: bytes) -> int:
-    """A sealed memory file positioned at its start: stdin of any size, with nobody having to feed it."""
-    fd = os.memfd_create("ironworks", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    write_all(fd, data)
-    os.lseek(fd, 0, os.SEEK_SET)
-    return fd
+def memory_file(data: bytes) -> BinaryIO:
+    """A sealed memory file, at its start: stdin of any size that nobody has to feed."""
+    file = os.fdopen(os.memfd_create("ironworks", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), "w+b", buffering=0)
+    write_all(file.fileno(), data)
+    file.seek(0)
+    fcntl.fcntl(file, fcntl.F_ADD_SEALS, SEALS)
+    return file

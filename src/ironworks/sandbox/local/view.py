@@ -1,4 +1,4 @@
-"""What of the host a sandbox sees, read-only: an allow-list of system folders, and the made files of its /etc."""
+"""What of the host a sandbox sees, read-only: listed system folders, toolchains, and an /etc made for it."""
 
 import os
 import sys
@@ -41,7 +41,6 @@ CREDENTIALS = (
     "pip.conf",
     ".ssh",
 )
-PYTHON = "/usr/bin/python3"
 
 
 class View:
@@ -70,12 +69,7 @@ class View:
 
     def arguments(self) -> Iterator[str]:
         """For bubblewrap."""
-        yield from ("--ro-bind", "/usr", "/usr")
-        for path in SYSTEM:
-            if os.path.islink(path):
-                yield from ("--symlink", os.readlink(path), path)
-            else:
-                yield from ("--ro-bind-try", path, path)
+        yield from system_arguments()
         for name in ETC:
             yield from ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
         for name in made_files():
@@ -84,10 +78,21 @@ class View:
             yield from ("--ro-bind", root, root)
 
 
+def system_arguments() -> Iterator[str]:
+    """The programs and libraries of the host."""
+    yield from ("--ro-bind", "/usr", "/usr")
+    for path in map(Path, SYSTEM):
+        if path.is_symlink():
+            yield from ("--symlink", str(path.readlink()), str(path))
+        else:
+            yield from ("--ro-bind-try", str(path), str(path))
+
+
 def made_files() -> dict[str, str]:
     uid, gid = os.getuid(), os.getgid()
+    nobody = "nobody:x:65534:65534:nobody:/:/bin/false\n"
     return {
-        "passwd": f"agent:x:{uid}:{gid}:agent:/home/agent:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n",
+        "passwd": f"agent:x:{uid}:{gid}:agent:/home/agent:/bin/sh\n" + nobody,
         "group": f"agent:x:{gid}:\nnogroup:x:65534:\n",
         "hosts": "127.0.0.1 localhost sandbox\n::1 localhost\n",
         "hostname": "sandbox\n",
@@ -97,7 +102,7 @@ def made_files() -> dict[str, str]:
 
 
 def toolchains() -> list[str]:
-    """Roots outside /usr of the Python we run on and of the node on the PATH; never one that holds credentials."""
+    """Roots outside /usr of our Python and of the node on the PATH; never one that holds credentials."""
     roots = [Path(sys.base_prefix)]
     node = next((path for path in map(Path, os.get_exec_path()) if (path / "node").is_file()), None)
     if node is not None:

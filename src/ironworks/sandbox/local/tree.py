@@ -1,0 +1,55 @@
+"""Folders that a sandbox filled: measured, moved and removed whatever their depth, modes and names are."""
+
+import contextlib
+import itertools
+import os
+import stat
+from pathlib import Path
+
+
+def size_bytes(path: Path) -> int:
+    """Of all that can be seen below; what a sandbox hides in unreadable folders is not counted."""
+    total, folders = 0, [os.fspath(path)]
+    while folders:
+        with contextlib.suppress(OSError), os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+                else:
+                    total += entry.stat(follow_symlinks=False).st_blocks * 512
+    return total
+
+
+def make_movable(folder: Path) -> None:
+    """A folder moves only when its owner may write it, whatever a sandbox has made of its mode."""
+    folder.chmod(stat.S_IMODE(folder.lstat().st_mode) | stat.S_IRWXU)
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a tree of any depth, whose folders may forbid it to their owner (an overlay's work folder does).
+
+    Every folder is emptied at the top, after its own folders were moved up beside it. So no path gets longer
+    than two names below `path`, and nothing is followed.
+    """
+    make_movable(path)
+    numbers = itertools.count()
+    while folders := subfolders(path):
+        for folder in folders:
+            make_movable(folder)
+            for inner in subfolders(folder):
+                make_movable(inner)
+                inner.rename(path / f"removed-{os.getpid()}-{next(numbers)}")
+            remove_files(folder)
+            folder.rmdir()
+    remove_files(path)
+    path.rmdir()
+
+
+def subfolders(path: Path) -> list[Path]:
+    with os.scandir(path) as entries:
+        return [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
+
+
+def remove_files(folder: Path) -> None:
+    for path in folder.iterdir():
+        path.unlink()
