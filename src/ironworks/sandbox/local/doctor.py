@@ -9,6 +9,8 @@ from ironworks.core.errors import CapabilityError
 from ironworks.core.models import Model
 from ironworks.core.ports import Capability
 from ironworks.sandbox.local.boot import PYTHON, filter_here, find_bwrap, isolation, overlay
+from ironworks.sandbox.local.tree import remove_tree
+from ironworks.sandbox.local.view import system_arguments
 
 PROBE_TIMEOUT_S = 20.0
 LIMITS: frozenset[Capability] = frozenset({"memory_limit", "pids_limit", "cpu_limit"})
