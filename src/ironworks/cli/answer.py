@@ -11,7 +11,7 @@ from ironworks.core.errors import UsageError
 ANSWER_CHARACTERS = 20_000
 
 
-@click.command("answer")
+@click.command("answer", context_settings={"ignore_unknown_options": True})
 @click.argument("issue")
 @click.argument("text", nargs=-1, required=True)
 @place_options

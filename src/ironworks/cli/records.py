@@ -1,4 +1,4 @@
-"""The event log as the reading verbs see it: the newest run, one issue, or a clear word that there is none."""
+"""The event log as the reading verbs see it: the newest run, one issue, or a clear word that none is."""
 
 import difflib
 

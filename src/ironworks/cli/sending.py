@@ -23,7 +23,7 @@ def send(
     as_json: bool,
     needs_factory: bool = False,
 ) -> int:
-    """Send one command about `issue` ("" = the whole run); the exit code. MissingError for an unknown issue."""
+    """Send one command about `issue` ("" = all); the exit code. MissingError for an unknown issue."""
     place = place_of(repository, state)
     reader = Reader(place.database)
     if issue:

@@ -12,7 +12,7 @@ from ironworks.cli.output import print_json, say
 @place_options
 @json_option
 def command(repository: Path | None, state: Path | None, as_json: bool) -> None:
-    """Show what the repository's ironworks.toml asks of this machine, and agree to these exact bytes of it."""
+    """Show what the repository's ironworks.toml asks of this machine, and agree to exactly that."""
     from ironworks.app.base import base_reader
     from ironworks.app.configuration import host_wishes, read_own
     from ironworks.app.trust import TrustStore

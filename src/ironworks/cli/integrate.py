@@ -1,0 +1,34 @@
+"""`ironworks integrate`: merge branches one by one, suite after each."""
+
+from pathlib import Path
+
+import click
+
+from ironworks.cli.options import config_option, json_option, place_options
+from ironworks.cli.output import print_json, say, short
+
+
+@click.command("integrate")
+@click.argument("branches", nargs=-1, required=True)
+@config_option
+@place_options
+@json_option
+def command(
+    branches: tuple[str, ...], config: Path | None, repository: Path | None, state: Path | None, as_json: bool
+) -> int:
+    """Merge BRANCHES onto ironworks/integration, the suite after each. Exit code: 0 all landed, 1 not."""
+    from ironworks.cli.station import at_station
+
+    where = {"config": config, "repository": repository, "state": state}
+    integration = at_station(lambda factory: factory.integrate(branches), **where)
+    if as_json:
+        print_json(integration.model_dump(mode="json"))
+    else:
+        for landing in integration.merged:
+            say(f"landed  {landing.issue} as {landing.commit[:12]}")
+        for eviction in integration.evicted:
+            say(f"evicted {eviction.issue}: {eviction.reason}: {short(eviction.detail, 400)}")
+        say(
+            f"{integration.branch} is at {integration.commit[:12]}, after {integration.suite_runs} suite runs"
+        )
+    return 0 if len(integration.merged) == len(branches) and not integration.evicted else 1

@@ -1,0 +1,180 @@
+"""`ironworks run`: work on the issues of a backlog, here or in the background."""
+
+import asyncio
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from ironworks.app.place import Place
+from ironworks.cli.options import PATH, config_option, json_option, place_of, place_options, suggestion
+from ironworks.cli.output import columns, dollars, duration, note, print_json, say, short
+from ironworks.core.errors import MissingError, UsageError
+from ironworks.store.reader import Reader
+
+if TYPE_CHECKING:
+    from ironworks.app.configuration import Loaded
+    from ironworks.core.report import RunReport
+
+DEFAULT_BACKLOG = "backlog.md"
+
+
+class Order(NamedTuple):
+    """What a run was asked for."""
+
+    place: Place
+    backlog: Path
+    issues: tuple[str, ...]
+    quiet: bool
+
+
+@click.command("run")
+@click.option("--backlog", type=PATH, metavar="FILE", help="Default: the last run's, else backlog.md.")
+@click.option("--issue", "issues", multiple=True, metavar="ID", help="Only this issue; may be repeated.")
+@click.option("--agent", metavar="NAME", help="Which agent works.")
+@click.option("--parallel", type=click.IntRange(1, 1000), metavar="N", help="Issues worked on at once.")
+@click.option("--budget-usd", type=click.FloatRange(0, min_open=True), metavar="X", help="The run's cap.")
+@click.option("--detach", is_flag=True, help="Go on in the background; `ironworks attach` returns.")
+@click.option("--quiet", is_flag=True, help="Show no progress.")
+@config_option
+@place_options
+@json_option
+def command(
+    backlog: Path | None,
+    issues: tuple[str, ...],
+    agent: str | None,
+    parallel: int | None,
+    budget_usd: float | None,
+    detach: bool,
+    quiet: bool,
+    config: Path | None,
+    repository: Path | None,
+    state: Path | None,
+    as_json: bool,
+) -> int:
+    """Work on every open issue of the backlog, until each has landed or rests with a way out.
+
+    Ctrl-C stops cleanly, twice at once; the work is captured either way, and the next run goes on from there.
+    Exit code: 0 all landed (or asked, rejected, skipped), 1 something is parked or evicted, 2 usage or
+    configuration, 3 the factory itself failed.
+    """
+    place = place_of(repository, state, backlog)
+    order = Order(place, _backlog(place, backlog), issues, quiet)
+    from ironworks.app.base import base_reader
+    from ironworks.app.configuration import Overrides, load
+
+    overrides = Overrides(agent, parallel, budget_usd)
+    loaded = load(place, base_reader(place.root), file=config, overrides=overrides)
+    for warning in loaded.warnings:
+        note(f"warning: {warning}")
+    if detach:
+        from ironworks.cli.background import detached
+
+        return detached(place, order.backlog, _again(issues, agent, parallel, budget_usd, config), as_json)
+    report = asyncio.run(_work(order, loaded))
+    if as_json:
+        print_json(report.model_dump(mode="json"))
+    else:
+        _print(report, place)
+    return report.exit_code
+
+
+def _backlog(place: Place, named: Path | None) -> Path:
+    if named is not None:
+        if not named.is_file():
+            raise UsageError(f"there is no backlog {str(named)!r}", hint="check the path after --backlog")
+        return named.resolve()
+    reader = Reader(place.database)
+    started = [row.event for row in reader.rows(issue="") if row.event.get("kind") == "RunStarted"]
+    known = [Path(event["backlog"]) for event in reversed(started) if event.get("backlog")]
+    for path in (*known[:1], place.root / DEFAULT_BACKLOG):
+        if path.is_file():
+            return path
+    raise MissingError("there is no backlog", hint="name one with --backlog FILE")
+
+
+def _again(
+    issues: tuple[str, ...],
+    agent: str | None,
+    parallel: int | None,
+    budget_usd: float | None,
+    config: Path | None,
+) -> list[str]:
+    """The options to give the process in the background."""
+    words = [word for issue in issues for word in ("--issue", issue)]
+    named = {"--agent": agent, "--parallel": parallel, "--budget-usd": budget_usd}
+    words += [str(word) for pair in named.items() if pair[1] is not None for word in pair]
+    return [*words, "--config", str(config.resolve())] if config else words
+
+
+async def _work(order: Order, loaded: "Loaded") -> "RunReport":
+    from ironworks.app.factory import Options, open_factory
+    from ironworks.cli.table import View
+
+    place = order.place
+    with View(place.logs, quiet=order.quiet) as view:
+        cord = _Cord(view)
+        async with open_factory(place, loaded, Options(backlog=order.backlog)) as factory:
+            cord.factory = factory
+
+            def watch(recorded: Any) -> None:
+                view.apply(recorded.at.timestamp(), recorded.event.model_dump(mode="json"))
+
+            report: RunReport = await factory.run(issues=list(order.issues) or None, watch=watch)
+            pulls = report.pull_requests or tuple(await asyncio.to_thread(factory.parts.forge.pulls))
+    changes = {"pull_requests": pulls, "state_dir": str(place.state), "next": suggestion(report.next, place)}
+    return report.model_copy(update=changes)
+
+
+class _Cord:
+    """Ctrl-C, and a polite kill: the first stops cleanly, the second at once."""
+
+    def __init__(self, view: Any) -> None:
+        self.factory: Any = None
+        self._pulls = 0
+        self._view = view
+        self._task = asyncio.current_task()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, self._pull)
+
+    def _pull(self) -> None:
+        self._pulls += 1
+        if self.factory is None:
+            # Nothing has started yet that could need a capture.
+            if self._task is not None:
+                self._task.cancel()
+            return
+        now = self._pulls > 1
+        self._view.say("stopping now" if now else "stopping; once more to stop at once")
+        self.factory.stop(now=now)
+
+
+def _print(report: "RunReport", place: Place) -> None:
+    rows = [
+        (
+            issue.id,
+            f"{issue.state}{f' ({issue.reason})' if issue.reason else ''}",
+            dollars(issue.cost_usd),
+            issue.title,
+        )
+        for issue in report.issues
+    ]
+    if rows:
+        say(columns([("ISSUE", "STATE", "COST", "TITLE"), *((*row[:3], short(row[3], 60)) for row in rows)]))
+    for issue in report.issues:
+        if issue.detail and issue.state in {"asked", "parked", "evicted", "failed"}:
+            say(f"{issue.id}: {short(issue.detail, 300)}")
+    landed = len(report.integration.merged)
+    if landed:
+        say(
+            f"{landed} landed on {report.integration.branch} at {report.integration.commit[:12]}, its suite green"
+        )
+    evicted = len(report.integration.evicted)
+    say(
+        f"{'stopped' if report.stopped else 'done' if report.exit_code == 0 else 'not all done'}: "
+        f"{len(report.issues)} issues, {landed} landed, {evicted} evicted, {dollars(report.cost_usd)}, "
+        f"{duration(report.wall_s)} ({duration(report.critical_path_s)} at the least)"
+    )
+    say(f"next: {report.next}")

@@ -1,0 +1,38 @@
+"""What the stations share: one stage of the factory, used by itself on any repository."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from ironworks.cli.options import place_of
+from ironworks.cli.output import note
+
+if TYPE_CHECKING:
+    from ironworks.engine.factory import Factory
+
+Handoff = TypeVar("Handoff")
+
+
+def at_station(
+    work: "Callable[[Factory], Awaitable[Handoff]]",
+    *,
+    config: Path | None,
+    repository: Path | None,
+    state: Path | None,
+) -> Handoff:
+    """Open a factory without a backlog, let it do `work`, close it; what came of it."""
+    from ironworks.app.base import base_reader
+    from ironworks.app.configuration import load
+    from ironworks.app.factory import Options, open_factory
+
+    place = place_of(repository, state)
+    loaded = load(place, base_reader(place.root), file=config)
+    for warning in loaded.warnings:
+        note(f"warning: {warning}")
+
+    async def opened() -> Handoff:
+        async with open_factory(place, loaded, Options()) as factory:
+            return await work(factory)
+
+    return asyncio.run(opened())
