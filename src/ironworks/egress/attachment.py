@@ -1,0 +1,230 @@
+"""One sandbox's listener being served: whoever connects to it is that sandbox, with what its grant says."""
+
+import asyncio
+import hashlib
+import json
+import logging
+import re
+import socket
+from collections.abc import Callable, Mapping
+from urllib.parse import unquote
+
+from ironworks.core.clock import Clock
+from ironworks.core.events import EgressDenied, Event
+from ironworks.core.ports import GATEWAY_PORT
+from ironworks.egress.allowlist import AllowList
+from ironworks.egress.budget import Budget
+from ironworks.egress.call import Call
+from ironworks.egress.client import Client, Gone, Reply, Request
+from ironworks.egress.forward import Forwarder
+from ironworks.egress.grant import Grant, Tools
+from ironworks.egress.host import authority
+from ironworks.egress.provider import Provider
+from ironworks.egress.refusal import Refusal
+from ironworks.egress.tally import Tally
+from ironworks.egress.tunnel import tunnel
+
+CONNECTIONS = 64
+DENIALS = 200
+"""Distinct denials of one attachment that are recorded: a sandbox must not be able to fill the event log."""
+_VERB = re.compile(r"[a-z]{1,40}")
+_JSON = (b"content-type", b"application/json")
+
+
+class Attachment:
+    """Made by `Gateway.attach`. Serves until closed; the listener stays open and the caller's."""
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        grant: Grant,
+        *,
+        providers: Mapping[str, Provider],
+        allowed: AllowList,
+        forwarder: Forwarder,
+        budget: Budget,
+        tools: Tools | None,
+        clock: Clock,
+        on_event: Callable[[Event, str], None],
+    ) -> None:
+        self.env = environment(providers if grant.models else {})
+        self._grant = grant
+        self._providers = providers
+        self._allowed = allowed
+        self._forwarder = forwarder
+        self._budget = budget
+        self._tools = tools
+        self._clock = clock
+        self._on_event = on_event
+        self._tally = Tally()
+        self._last_traffic_s = clock.monotonic_s()
+        self._denied: set[str] = set()
+        self._clients: set[asyncio.Task[None]] = set()
+        listener.setblocking(False)
+        # A duplicate, so that ending this attachment leaves the sandbox its listener.
+        self._listener = listener.dup()
+        self._accepting = asyncio.create_task(self._accept())
+
+    @property
+    def spent_usd(self) -> float:
+        """US dollars charged through this attachment."""
+        return self._tally.spent_usd
+
+    @property
+    def requests(self) -> int:
+        """Model calls sent."""
+        return self._tally.requests
+
+    @property
+    def over_budget(self) -> bool:
+        """A model call was refused because a cap is reached."""
+        return self._tally.over_budget
+
+    @property
+    def provider_failure(self) -> str | None:
+        """`401`, `429 until <time>`, or why the provider is out of reach; None once it has answered well."""
+        return self._tally.provider_failure
+
+    @property
+    def last_traffic_s(self) -> float:
+        """The clock's monotonic seconds at the last byte either way."""
+        return self._last_traffic_s
+
+    async def close(self) -> None:
+        """Stop serving. What is under way is cut off, and what it had reserved is charged. Idempotent."""
+        self._accepting.cancel()
+        tasks = [self._accepting, *self._clients]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._listener.close()
+
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        room = asyncio.Semaphore(CONNECTIONS)
+        while True:
+            await room.acquire()
+            try:
+                connection, _ = await loop.sock_accept(self._listener)
+            except OSError:
+                # The peer is gone already, or the host is out of descriptors for now.
+                room.release()
+                await asyncio.sleep(0.05)
+                continue
+            task = asyncio.create_task(self._serve(connection))
+            self._clients.add(task)
+            task.add_done_callback(self._clients.discard)
+            task.add_done_callback(lambda _: room.release())
+
+    async def _serve(self, connection: socket.socket) -> None:
+        try:
+            reader, writer = await asyncio.open_connection(sock=connection)
+        except OSError:
+            connection.close()
+            return
+        await Client(reader, writer, on_traffic=self._traffic).serve(self._handle)
+
+    def _traffic(self) -> None:
+        self._last_traffic_s = self._clock.monotonic_s()
+
+    async def _handle(self, request: Request, reply: Reply) -> None:
+        try:
+            await self._route(request, reply)
+        except Refusal as refusal:
+            await self._refuse(request, reply, refusal)
+        except (Gone, OSError):
+            raise
+        except Exception:
+            # The boundary of one request: a fault of ours or a full disk must not end the other sandboxes'.
+            logging.getLogger(__name__).exception("a request failed in the gateway")
+            await self._refuse(
+                request, reply, Refusal(500, "internal", "the gateway failed; its log says why")
+            )
+
+    async def _route(self, request: Request, reply: Reply) -> None:
+        target = request.target
+        if request.method == "CONNECT":
+            host, port = authority(target, None)
+            await tunnel(await self._allowed.destination("tls", host, port), reply, on_traffic=self._traffic)
+            return
+        if request.method == "TRACE":
+            raise Refusal(405, "method", "TRACE is not passed on")
+        if not target.startswith("/"):
+            await self._forwarder.absolute(self._allowed, request, reply)
+            return
+        path, _, query = target.partition("?")
+        check_path(path)
+        name, _, rest = path[1:].partition("/")
+        if name == "tools":
+            await self._tool(rest, request, reply)
+        elif name == "host":
+            await self._forwarder.https(self._allowed, rest, query, request, reply)
+        elif name in self._providers:
+            call = Call(self._providers[name], self._budget, self._grant, self._tally, request, reply)
+            await call.serve(f"/{rest}", query)
+        else:
+            raise Refusal(404, "no-route", f"the gateway has no route /{name[:100]}")
+
+    async def _tool(self, verb: str, request: Request, reply: Reply) -> None:
+        if self._tools is None or not _VERB.fullmatch(verb):
+            raise Refusal(404, "no-tool", "there is no such tool here")
+        if request.method != "POST":
+            raise Refusal(405, "method", "tools are called with POST")
+        status, body = await self._tools(verb, request.body)
+        kind = _JSON if body[:1] in {b"{", b"["} else (b"content-type", b"text/plain; charset=utf-8")
+        await reply.send(status, [kind], body)
+
+    async def _refuse(self, request: Request, reply: Reply, refusal: Refusal) -> None:
+        if refusal.denied:
+            await self._record(request, refusal)
+        if reply.started:
+            # An answer cut short is the only way left to say that it is not whole.
+            raise Gone from refusal
+        provider = self._providers.get(request.target.partition("?")[0][1:].partition("/")[0])
+        if provider is not None and request.target.startswith("/"):
+            status, body = provider.refusal(refusal)
+        else:
+            status = refusal.status
+            body = json.dumps({"error": refusal.reason, "message": str(refusal)}).encode()
+        final = [(b"x-should-retry", b"false")] if status < 500 else []
+        await reply.send(status, [_JSON, (b"x-ironworks-refusal", refusal.reason.encode()), *final], body)
+
+    async def _record(self, request: Request, refusal: Refusal) -> None:
+        target = f"{request.method} {_place(request.target)}"
+        digest = hashlib.sha256(f"{target} {refusal.reason}".encode()).hexdigest()[:16]
+        if digest in self._denied or len(self._denied) >= DENIALS:
+            return
+        self._denied.add(digest)
+        grant = self._grant
+        event = EgressDenied(run=grant.run, issue=grant.issue, target=target, reason=refusal.reason)
+        await self._budget.run(self._on_event, event, f"denied/{grant.key}/{digest}")
+
+
+def _place(target: str) -> str:
+    """What of a target is written down: queries, and paths on other hosts, may hold somebody's secret."""
+    scheme, found, rest = target.partition("://")
+    return f"{scheme}://{re.split('[/?#]', rest)[0]}"[:200] if found else target.partition("?")[0][:200]
+
+
+def check_path(path: str) -> None:
+    """Refuse a path that some server might read as another one."""
+    plain = unquote(unquote(path)).replace("\\", "/")
+    segments = [segment.partition(";")[0] for segment in plain.split("/")]
+    if any(segment in {".", ".."} for segment in segments) or any(
+        ord(mark) < 32 or mark == "#" for mark in plain
+    ):
+        raise Refusal(400, "bad-path", "a path with dot segments or control characters is not passed on")
+
+
+def environment(providers: Mapping[str, Provider]) -> dict[str, str]:
+    """What makes ordinary clients inside the sandbox use the gateway, with dummy keys only."""
+    base = f"http://127.0.0.1:{GATEWAY_PORT}"
+    env = {"IW_URL": f"{base}/tools"}
+    for name in ("HTTP_PROXY", "HTTPS_PROXY"):
+        env[name] = env[name.lower()] = base
+    env["NO_PROXY"] = env["no_proxy"] = "127.0.0.1,localhost,::1"
+    for name, provider in providers.items():
+        env[f"IRONWORKS_PROVIDER_{name.upper().replace('-', '_')}_URL"] = f"{base}/{name}"
+        for variable, value in provider.dialect.env(f"{base}/{name}").items():
+            env.setdefault(variable, value)
+    return env
