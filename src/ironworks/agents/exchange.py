@@ -120,8 +120,8 @@ class _Output:
         self._line = rest[:MAX_EVENT_LINE]
 
     def detail(self) -> str:
-        """The last words, errors before output."""
-        tail = self._tails["stderr"].strip() or self._tails["stdout"].strip()
+        """The last words, errors before output; events are no words."""
+        tail = self._tails["stderr"].strip() or (b"" if self._on_line else self._tails["stdout"].strip())
         return tail[-2000:].decode("utf-8", "replace")
 
 

@@ -29,7 +29,7 @@ class FileTranscript:
         self.problem = ""
         """Why something could not be written; empty if all was."""
         self._now = now
-        self._folder = folder
+        self.folder = folder
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -63,7 +63,7 @@ class FileTranscript:
     def _failed(self, error: OSError) -> None:
         if not self.problem:
             self.problem = str(error)
-            logger.warning("the transcript in %s is incomplete: %s", self._folder, error)
+            logger.warning("the transcript in %s is incomplete: %s", self.folder, error)
 
 
 def _encoded(record: dict[str, object]) -> bytes:
