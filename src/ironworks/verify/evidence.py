@@ -94,7 +94,8 @@ class Hearing:
         stable = passed
         for number in range(RERUNS):
             if known := stable & evidence.base.passed:
-                stable -= (await self._run(candidate.onto, f"base-again-{number}", only=known)).failing
+                again = await self._run(candidate.onto, f"base-again-{number}", only=known)
+                stable -= frozenset() if again.problem else again.failing
         return Suspects(failing=suspects - passed, unsettled=stable, flaky=passed - stable)
 
     async def _passing(self, commit: str, label: str, suspects: frozenset[str]) -> frozenset[str]:

@@ -1,18 +1,15 @@
 """Reads Python sources for what makes tests prove less: lost assertions, skips, objects equal to all."""
 
 import ast
-import threading
-import warnings
 from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
-Function = ast.FunctionDef | ast.AsyncFunctionDef
+from ironworks.verify.syntax import Function, parsed, tests_in
+
 _SKIPS = frozenset(
     {"skip", "skipif", "skipIf", "skipUnless", "xfail", "expectedFailure", "importorskip", "SkipTest"}
 )
-_quiet = threading.Lock()
-"""Held while warnings about a stranger's source are silenced, which concerns the whole process."""
 _LOOSE_RAISES = frozenset({"raises", "assertRaises", "warns"})
 
 
@@ -21,24 +18,6 @@ class Weakening(NamedTuple):
 
     code: str
     message: str
-
-
-def parsed(source: bytes) -> ast.Module | None:
-    """The syntax tree; None when it is not Python that this interpreter reads."""
-    try:
-        with _quiet, warnings.catch_warnings(action="ignore"):
-            return ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-
-
-def tests_in(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, Function]]:
-    """Every test function with its qualified name, `TestX.test_y`."""
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.ClassDef):
-            yield from tests_in(node, f"{prefix}{node.name}.")
-        elif isinstance(node, Function) and node.name.startswith("test"):
-            yield f"{prefix}{node.name}", node
 
 
 def weakened_tests(old: bytes, new: bytes) -> list[Weakening]:

@@ -1,0 +1,80 @@
+"""Proof by lines: what a side added, where the other changed nothing, is there; what both kept is there."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from difflib import SequenceMatcher
+from typing import NamedTuple
+
+from ironworks.merge.miss import Miss
+
+EXACT_LINES = 2000
+"""Above this many lines the comparison takes the usual short cut for frequent lines."""
+MOST = 20
+_HEADING = re.compile(r"^(#{1,6}) +(.*?)[ #]*$")
+
+
+class Edit(NamedTuple):
+    """Lines `start` to `end` of the base became `added`."""
+
+    start: int
+    end: int
+    added: list[str]
+
+    def contests(self, other: "Edit") -> bool:
+        """Whether both rewrite a line, or one adds inside what the other rewrites. Two additions do not."""
+        return self.start < other.end and other.start < self.end
+
+
+def misses(base: str, ours: str, theirs: str, result: str, *, sections: bool = False) -> Iterator[Miss]:
+    """Lines that are lost; with `sections` also Markdown lines that ended up under another heading."""
+    versions = [_lines(text) for text in (base, ours, theirs)]
+    mine, other = _edits(versions[0], versions[1]), _edits(versions[0], versions[2])
+    gone = {n for edit in (*mine, *other) for n in range(edit.start, edit.end)}
+    needed = Counter(line for n, line in enumerate(versions[0]) if n not in gone)
+    added = [_added(mine, other), _added(other, mine)]
+    needed += added[0] | added[1]
+    have = Counter(_lines(result))
+    lost = [line for line, count in needed.items() if have[line] < count and re.search(r"\w", line)]
+    for line in lost[:MOST]:
+        yield Miss(f"a line is lost: {line[:200]}")
+    if sections:
+        places = _places(result)
+        for side, lines in zip((ours, theirs), added, strict=True):
+            yield from _misplaced(_places(side), lines, places)
+
+
+def _lines(text: str) -> list[str]:
+    return [line.strip() for line in text.split("\n")]
+
+
+def _edits(old: list[str], new: list[str]) -> list[Edit]:
+    matcher = SequenceMatcher(None, old, new, autojunk=max(len(old), len(new)) > EXACT_LINES)
+    return [Edit(i, j, new[k:m]) for tag, i, j, k, m in matcher.get_opcodes() if tag != "equal"]
+
+
+def _added(edits: list[Edit], others: list[Edit]) -> Counter[str]:
+    free = (edit for edit in edits if not any(edit.contests(other) for other in others))
+    return Counter(line for edit in free for line in edit.added)
+
+
+def _places(text: str) -> dict[str, set[tuple[str, ...]]]:
+    """For each line the headings it stands under."""
+    headings: list[tuple[int, str]] = []
+    places: dict[str, set[tuple[str, ...]]] = {}
+    for line in _lines(text):
+        if found := _HEADING.match(line):
+            headings = [(level, title) for level, title in headings if level < len(found[1])]
+            headings.append((len(found[1]), found[2]))
+        else:
+            places.setdefault(line, set()).add(tuple(title for _, title in headings))
+    return places
+
+
+def _misplaced(
+    side: dict[str, set[tuple[str, ...]]], added: Counter[str], result: dict[str, set[tuple[str, ...]]]
+) -> Iterator[Miss]:
+    for line in added:
+        wanted, found = side.get(line, set()), result.get(line, set())
+        if re.search(r"\w", line) and found and wanted and not wanted & found:
+            yield Miss(f"a line is under another heading: {line[:200]}")
