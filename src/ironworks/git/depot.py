@@ -49,7 +49,7 @@ class Depot:
 
     Blocking and thread-safe; several processes may share one. A commit is named by its id, or by anything
     `resolve` understands. Paths are text, with surrogates for bytes that are not UTF-8. Refs of our own must
-    not lie in the mirrored namespaces (`refs/heads/ironworks/`, `refs/ironworks/`): use `refs/attempts/`, say.
+    not lie in the mirrored namespaces (`refs/heads/ironworks/`, `refs/ironworks/`): use `refs/attempts/`.
     Raises ConfigError or RefusedError for an unusable repository, GitError when git fails.
     """
 
@@ -196,7 +196,7 @@ class Depot:
         that git would not store: `.git`, `..`, an absolute path.
         """
         known = None if base is None else self._oid(base)
-        with self._folder() as folder:
+        with self.folder() as folder:
             index = {"GIT_INDEX_FILE": str(folder / "index")}
             if known is not None:
                 self.git.run("read-tree", known, env=index)
@@ -333,7 +333,7 @@ class Depot:
         own(ref)
         base = self._commit(base)
         crash_point("depot.before_admit")
-        with FileIO(bundle_path) as file, self._folder() as folder:
+        with FileIO(bundle_path) as file, self.folder() as folder:
             if os.fstat(file.fileno()).st_size > max_bytes:
                 raise RefusedError(f"the bundle is larger than {max_bytes} bytes")
             head = Customs(self.git, folder).inspect(file, base, max_bytes)
@@ -357,7 +357,8 @@ class Depot:
         return commit
 
     @contextmanager
-    def _folder(self) -> Iterator[Path]:
+    def folder(self) -> Iterator[Path]:
+        """A folder on the depot's disk that goes when the block ends, and some day after a crash."""
         folder = Path(tempfile.mkdtemp(dir=self._scratch))
         try:
             yield folder
