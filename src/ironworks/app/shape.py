@@ -123,6 +123,8 @@ def _closest(word: str, known: tuple[str, ...]) -> str:
 
 
 def _suites(test: Any, label: str) -> Any:
+    if test == "":
+        return []
     suites = [{"command": test}] if isinstance(test, str) else [test] if isinstance(test, dict) else test
     if not isinstance(suites, list) or not all(isinstance(suite, dict) for suite in suites):
         raise ConfigError(f"{label}: project.test must be a command, or [[project.test]] tables")

@@ -1,4 +1,4 @@
-"""`ironworks pr`: list, show, compare, merge or close pull requests of the local forge. `merge` is for people."""
+"""`ironworks pr`: list, show, compare, merge or close pull requests of the local forge."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -86,8 +86,8 @@ def diff(id: str, repository: Path | None, state: Path | None, as_json: bool) ->
 def merge(id: str, repository: Path | None, state: Path | None, as_json: bool) -> int:
     """Fast-forward the base branch to a proved pull request; ID is `integration` unless named.
 
-    Refuses, and says why, when the checkout has changes in the way, when the base has moved on, or when what the
-    branch holds is not what was proved. Exit code: 0 merged, 1 refused.
+    Refuses, and says why, when the checkout has changes in the way, when the base has moved on, or when what
+    the branch holds is not what was proved. Exit code: 0 merged, 1 refused.
     """
     from ironworks.app.merge import merge_pull
 
@@ -97,9 +97,8 @@ def merge(id: str, repository: Path | None, state: Path | None, as_json: bool) -
     if refused:
         return 1
     if as_json:
-        print_json(
-            merged._asdict() | {"checkout": str(merged.checkout) if merged.checkout else None, "merged": True}
-        )
+        checkout = str(merged.checkout) if merged.checkout else None
+        print_json({**merged._asdict(), "checkout": checkout, "merged": True})
     else:
         say(f"{merged.base}: {merged.before[:12]} → {merged.commit[:12]}, closes {', '.join(merged.issues)}")
         if merged.checkout:

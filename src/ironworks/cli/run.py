@@ -76,7 +76,7 @@ def command(
     if as_json:
         print_json(report.model_dump(mode="json"))
     else:
-        _print(report, place)
+        _print(report)
     return report.exit_code
 
 
@@ -151,30 +151,25 @@ class _Cord:
         self.factory.stop(now=now)
 
 
-def _print(report: "RunReport", place: Place) -> None:
+def _print(report: "RunReport") -> None:
     rows = [
-        (
-            issue.id,
-            f"{issue.state}{f' ({issue.reason})' if issue.reason else ''}",
-            dollars(issue.cost_usd),
-            issue.title,
-        )
+        (issue.id, f"{issue.state} ({short(issue.reason, 30)})" if issue.reason else issue.state,
+         dollars(issue.cost_usd), short(issue.title, 60))
         for issue in report.issues
-    ]
+    ]  # fmt: skip
     if rows:
-        say(columns([("ISSUE", "STATE", "COST", "TITLE"), *((*row[:3], short(row[3], 60)) for row in rows)]))
+        say(columns([("ISSUE", "STATE", "COST", "TITLE"), *rows]))
     for issue in report.issues:
         if issue.detail and issue.state in {"asked", "parked", "evicted", "failed"}:
             say(f"{issue.id}: {short(issue.detail, 300)}")
     landed = len(report.integration.merged)
     if landed:
         say(
-            f"{landed} landed on {report.integration.branch} at {report.integration.commit[:12]}, its suite green"
+            f"{landed} landed on {report.integration.branch} at {report.integration.commit[:12]}, suite green"
         )
-    evicted = len(report.integration.evicted)
+    ending = "stopped" if report.stopped else "done" if report.exit_code == 0 else "not all done"
     say(
-        f"{'stopped' if report.stopped else 'done' if report.exit_code == 0 else 'not all done'}: "
-        f"{len(report.issues)} issues, {landed} landed, {evicted} evicted, {dollars(report.cost_usd)}, "
+        f"{ending}: {len(report.issues)} issues, {landed} landed, {dollars(report.cost_usd)}, "
         f"{duration(report.wall_s)} ({duration(report.critical_path_s)} at the least)"
     )
     say(f"next: {report.next}")

@@ -77,9 +77,8 @@ def _print(place: Place, run: RunProgress, pid: int | None, waiting: list[Waitin
         for line in _advice(issue, place):
             say(line)
     if waiting:
-        say(
-            f"waiting for a factory: {', '.join(f'{message.verb} {message.issue}'.strip() for message in waiting)}"
-        )
+        words = (f"{message.verb} {message.issue}".strip() for message in waiting)
+        say(f"waiting for a factory: {', '.join(words)}")
     if step:
         say(f"next: {step}")
 

@@ -1,4 +1,4 @@
-"""The live view of a run: a table on a terminal, plain lines elsewhere; fed by events, so `attach` shows the same."""
+"""The live view of a run: a table on a terminal, plain lines elsewhere. `run` and `attach` show the same."""
 
 import time
 from datetime import UTC, datetime
@@ -21,7 +21,7 @@ QUIET_KINDS = frozenset({"UsageRecorded", "StageFinished", "WorkCaptured", "Issu
 
 
 class View:
-    """`with View(...) as view: view.apply(...)`. Writes to standard error; keeps `progress` for whoever asks."""
+    """`with View(...) as view: view.apply(...)`. Writes to standard error; `progress` is for anybody."""
 
     def __init__(self, logs: Path, *, quiet: bool = False) -> None:
         self.progress = RunProgress()

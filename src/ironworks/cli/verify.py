@@ -22,7 +22,7 @@ EXIT_CODES = {"passed": 0, "failed": 1, "unverifiable": 2}
 def command(
     branch: str, config: Path | None, repository: Path | None, state: Path | None, as_json: bool
 ) -> int:
-    """Merge BRANCH onto its base in a fresh sandbox and prove it. Exit code: 0 passed, 1 failed, 2 unverifiable."""
+    """Merge BRANCH onto its base in a sandbox, prove it. Exit code: 0 passed, 1 failed, 2 unverifiable."""
     from ironworks.cli.station import at_station
 
     where = {"config": config, "repository": repository, "state": state}
