@@ -117,9 +117,7 @@ async def test_a_program_that_is_not_there_fails_with_its_name(
 
 
 @pytest.mark.spec("AG-2")
-async def test_without_a_command_the_operator_is_told(
-    attached: Attached, transcript: FileTranscript
-) -> None:
+async def test_without_a_command_the_operator_is_told(attached: Attached, transcript: FileTranscript) -> None:
     with pytest.raises(ConfigError, match="no command"):
         await CommandAgent().run(attached.sandbox, task_for(), transcript)
 

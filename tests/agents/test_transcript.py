@@ -67,9 +67,7 @@ def test_a_restart_continues_the_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("AG-8")
-def test_a_full_disk_is_noted_once_and_never_raised(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_full_disk_is_noted_once_and_never_raised(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("needs /dev/full")
     (tmp_path / "stdout.log").symlink_to("/dev/full")
