@@ -58,7 +58,7 @@ class AnthropicDialect(Dialect):
             if body.get(name):
                 return repr(name)
         for item in objects(body.get("messages")):
-            if part(item, "source").get("type") in {"file", "url"}:
+            if part(item, "source").get("type") in ("file", "url"):
                 return "content that is not in the request"
         return ""
 

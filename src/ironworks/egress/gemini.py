@@ -41,7 +41,8 @@ class GeminiDialect(Dialect):
         return whole(_either(_either(body, "generationConfig"), "maxOutputTokens"))
 
     def limited(self, body: Json, limit: int) -> Json:
-        config = dict(_either(body, "generationConfig") or {})
+        config = _either(body, "generationConfig")
+        config = dict(config) if isinstance(config, Mapping) else {}
         config.pop("max_output_tokens", None)
         config["maxOutputTokens"] = limit
         rest = {key: value for key, value in body.items() if key != "generation_config"}
@@ -62,7 +63,7 @@ class GeminiDialect(Dialect):
                 return f"the server-side tool {min(foreign)[:40]!r}"
         if _either(body, "cachedContent"):
             return "'cachedContent'"
-        if _either(_either(body, "generationConfig"), "candidateCount") not in {None, 1}:
+        if _either(_either(body, "generationConfig"), "candidateCount") not in (None, 1):
             return "more than one candidate"
         if any(_either(item, "fileData") for item in objects(body.get("contents"))):
             return "content that is not in the request"

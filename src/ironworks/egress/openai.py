@@ -52,9 +52,9 @@ class OpenAIDialect(Dialect):
         for name in _SERVER_STATE:
             if body.get(name):
                 return repr(name)
-        if body.get("n") not in {None, 1}:
+        if body.get("n") not in (None, 1):
             return "more than one choice"
-        if body.get("service_tier") not in {None, "auto", "default", "flex"}:
+        if body.get("service_tier") not in (None, "auto", "default", "flex"):
             return "a service tier with another price"
         if any(
             "file_id" in item or "file_url" in item
