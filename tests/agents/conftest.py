@@ -1,140 +1,114 @@
-"""A real sandbox, a scripted model, and between them as little of a gateway as an agent needs."""
+"""A real sandbox whose only way out is a real gateway, with a scripted model behind it."""
 
-import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
-import h11
 import pytest
 
+from ironworks.agents.transcript import FileTranscript
+from ironworks.core.clock import SystemClock
 from ironworks.core.errors import CapabilityError
+from ironworks.core.events import Event
 from ironworks.core.models import Issue
-from ironworks.core.ports import AgentTask, Sandbox, SandboxSpec
-from ironworks.core.settings import AgentSettings
+from ironworks.core.ports import GATEWAY_PORT, AgentTask, SandboxSpec
+from ironworks.core.settings import AgentSettings, NetworkSettings, Price, ProviderSettings
+from ironworks.egress.attachment import Attachment
+from ironworks.egress.gateway import Gateway
+from ironworks.egress.grant import Grant
 from ironworks.sandbox.local.backend import LocalBackend
+from ironworks.store.ledger import Ledger
+from ironworks.store.store import Store
 
 Tools = Callable[[str, bytes], Awaitable[tuple[int, bytes]]]
 ISSUE = Issue(id="fix-add", title="Add adds", body="It subtracts.")
+NOWHERE = "http://127.0.0.1:9"
+PRICE = Price(input=1, output=1)
+URL = f"http://127.0.0.1:{GATEWAY_PORT}"
+ENV = {"ANTHROPIC_BASE_URL": f"{URL}/scripted", "ANTHROPIC_API_KEY": "dummy", "IW_URL": f"{URL}/tools"}
 
 
-class Relay:
-    """Serves a listener: `/tools/<verb>` by `tools`, the rest by the server at `upstream`."""
+class Place:
+    """A sandbox, and the means to open its way out."""
 
-    def __init__(self, upstream: str = "", tools: Tools | None = None) -> None:
-        self.upstream = upstream
-        self.tools = tools
-        self._tasks: set[asyncio.Task[None]] = set()
+    def __init__(self, backend: LocalBackend, folder: Path) -> None:
+        self.backend = backend
+        self.folder = folder
+        self._gateways: list[Gateway] = []
+        self._store = Store(folder / "ironworks.db")
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task
-        self._tasks.add(task)
-        with contextlib.suppress(OSError, asyncio.CancelledError):
-            http = h11.Connection(h11.SERVER)
-            head, body = await read_request(http, reader)
-            path = head.target.decode()
-            if path.startswith("/tools/") and self.tools:
-                status, text = await self.tools(path.removeprefix("/tools/"), body)
-                headers = [("content-length", str(len(text)))]
-                writer.write(http.send(h11.Response(status_code=status, headers=headers)) or b"")
-                writer.write((http.send(h11.Data(data=text)) or b"") + (http.send(h11.EndOfMessage()) or b""))
-            else:
-                await self._pass_on(head, body, writer)
-            await writer.drain()
-        writer.close()
-        self._tasks.discard(task)
+    async def boot(self) -> None:
+        """Also again, on the disk that is left."""
+        self.sandbox = await self.backend.create(SandboxSpec(name="agent-1"))
 
-    async def _pass_on(self, head: h11.Request, body: bytes, writer: asyncio.StreamWriter) -> None:
-        host, _, port = self.upstream.removeprefix("http://").partition(":")
-        reader, upstream = await asyncio.open_connection(host, int(port))
-        client = h11.Connection(h11.CLIENT)
-        headers = [(name, value) for name, value in head.headers if name != b"connection"]
-        request = h11.Request(method="POST", target=head.target, headers=[*headers, ("connection", "close")])
-        for event in (request, h11.Data(data=body), h11.EndOfMessage()):
-            upstream.write(client.send(event) or b"")
-        while data := await reader.read(65536):
-            writer.write(data)
-            await writer.drain()
-        upstream.close()
+    def connect(self, base_url: str = NOWHERE, tools: Tools | None = None, **grant: object) -> Attachment:
+        provider = ProviderSettings(base_url=base_url, key="env:KEY", prices={"*": PRICE})
+        gateway = Gateway(
+            providers={"scripted": provider, "other": provider},
+            network=NetworkSettings(),
+            ledger=Ledger(self._store, SystemClock()),
+            secrets=lambda _: "sk-test-real",
+            clock=SystemClock(),
+            on_event=lambda event, key: self.events.append(event),
+        )
+        self._gateways.append(gateway)
+        about = {
+            "key": "a1",
+            "run": "r1",
+            "issue": ISSUE.id,
+            "stage": "work",
+            "issue_cap_usd": 1000,
+            "models": True,
+        }
+        return gateway.attach(self.sandbox.listener, Grant.model_validate({**about, **grant}), tools=tools)
 
-    async def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-
-async def read_request(http: h11.Connection, reader: asyncio.StreamReader) -> tuple[h11.Request, bytes]:
-    head: h11.Request | None = None
-    body = b""
-    while True:
-        event = http.next_event()
-        if event is h11.NEED_DATA:
-            http.receive_data(await asyncio.wait_for(reader.read(65536), 60))
-        elif isinstance(event, h11.Request):
-            head = event
-        elif isinstance(event, h11.Data):
-            body += event.data
-        elif isinstance(event, h11.EndOfMessage) and head:
-            return head, body
-        else:
-            raise ConnectionError("no request")
-
-
-class Attached:
-    """A sandbox whose way out is a relay."""
-
-    def __init__(self, sandbox: Sandbox, relay: Relay, capabilities: frozenset[str]) -> None:
-        self.sandbox = sandbox
-        self.relay = relay
-        self.capabilities = capabilities
+    events: list[Event] = []
 
     async def sh(self, command: str) -> str:
         result = await self.sandbox.exec(["sh", "-c", command], timeout_s=60)
         return result.text()
 
+    async def close(self) -> None:
+        for gateway in self._gateways:
+            await gateway.close()
+        self._store.close()
+
 
 @pytest.fixture
-async def backend(tmp_path: Path) -> AsyncIterator[LocalBackend]:
+async def place(tmp_path: Path) -> AsyncIterator[Place]:
     try:
         backend = LocalBackend(tmp_path / "sandboxes")
+        place = Place(backend, tmp_path)
+        await place.boot()
     except CapabilityError as error:
         pytest.skip(f"needs a local sandbox: {error}")
-    yield backend
+    yield place
+    await place.close()
     await backend.close()
 
 
 @pytest.fixture
-async def attached(backend: LocalBackend) -> AsyncIterator[Attached]:
-    async with attach(backend, "agent-1") as attached:
-        yield attached
-
-
-@contextlib.asynccontextmanager
-async def attach(backend: LocalBackend, name: str) -> AsyncIterator[Attached]:
-    sandbox = await backend.create(SandboxSpec(name=name))
-    relay = Relay()
-    server = await asyncio.start_server(relay.serve, sock=sandbox.listener.dup())
-    try:
-        yield Attached(sandbox, relay, backend.capabilities())
-    finally:
-        server.close()
-        await relay.close()
-        await sandbox.stop()
+async def transcript(tmp_path: Path) -> AsyncIterator[FileTranscript]:
+    transcript = FileTranscript(tmp_path / "logs")
+    yield transcript
+    transcript.close()
 
 
 def task_for(
-    prompt: str = "do it", *, stage: str = "work", command: tuple[str, ...] = (), **settings: object
+    prompt: str = "do it",
+    *,
+    stage: str = "work",
+    command: tuple[str, ...] = (),
+    session: str | None = None,
+    **settings: object,
 ) -> AgentTask:
-    url = "http://127.0.0.1:3128"
+    defaults = {"command": command, "model": "scripted-1", "timeout_s": 60, "silence_s": 60}
     return AgentTask.model_validate(
         {
             "stage": stage,
             "issue": ISSUE,
             "prompt": prompt,
-            "settings": AgentSettings.model_validate(
-                {"command": command, "model": "scripted", "timeout_s": 60, "silence_s": 60, **settings}
-            ),
-            "env": {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "dummy", "IW_URL": f"{url}/tools"},
+            "settings": AgentSettings.model_validate({**defaults, **settings}),
+            "session": session,
+            "env": ENV,
         }
     )

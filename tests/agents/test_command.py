@@ -2,8 +2,6 @@ import asyncio
 import json
 import resource
 import time
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
@@ -13,20 +11,13 @@ from ironworks.agents.handoff import MAX_HANDOFF_BYTES
 from ironworks.agents.transcript import MAX_FILE, FileTranscript
 from ironworks.core.errors import ConfigError, SandboxError
 from ironworks.core.ports import AgentAnswer
-from tests.agents.conftest import ISSUE, Attached, task_for
+from tests.agents.conftest import ISSUE, Place, task_for
 
 HAND_OFF = "echo '{}' > \"$IRONWORKS_HANDOFF\""
 
 
-@pytest.fixture
-async def transcript(tmp_path: Path) -> AsyncIterator[FileTranscript]:
-    transcript = FileTranscript(tmp_path / "logs")
-    yield transcript
-    transcript.close()
-
-
 async def run(
-    attached: Attached,
+    place: Place,
     transcript: FileTranscript,
     script: str,
     *,
@@ -34,12 +25,12 @@ async def run(
     **settings: object,
 ) -> AgentAnswer:
     task = task_for(command=("sh", "-c", script), **settings)  # type: ignore[arg-type]
-    return await asyncio.wait_for(CommandAgent(alive).run(attached.sandbox, task, transcript), 90)
+    return await asyncio.wait_for(CommandAgent(alive).run(place.sandbox, task, transcript), 90)
 
 
 @pytest.mark.spec("AG-1")
 async def test_the_program_finds_its_task_in_files_the_environment_names(
-    attached: Attached, transcript: FileTranscript
+    place: Place, transcript: FileTranscript
 ) -> None:
     script = """
         python3 - > "$IRONWORKS_HANDOFF" <<'END'
@@ -51,7 +42,7 @@ END
     """
     task = task_for("schön\ud800 {{ 1 }}", stage="review", command=("sh", "-c", script))
     task = task.model_copy(update={"input": {"acceptance": ["a\ud800b"]}})
-    answer = await CommandAgent().run(attached.sandbox, task, transcript)
+    answer = await CommandAgent().run(place.sandbox, task, transcript)
     assert (answer.ending, answer.exit_code) == ("exited", 0), answer.detail
     told = json.loads(answer.handoff or "")
     assert (told["stage"], told["cwd"]) == ("review", "/work")
@@ -63,9 +54,9 @@ END
 
 @pytest.mark.spec("AG-1")
 async def test_the_tools_are_on_its_path_beside_what_was_there(
-    attached: Attached, transcript: FileTranscript
+    place: Place, transcript: FileTranscript
 ) -> None:
-    answer = await run(attached, transcript, "command -v iw && command -v python3 && iw docs; echo $?")
+    answer = await run(place, transcript, "command -v iw && command -v python3 && iw docs; echo $?")
     assert answer.detail.startswith("iw: documentation is not available yet")
     text = (transcript.folder / "stdout.log").read_text("utf-8")
     assert text.splitlines()[0] == "/run/ironworks/bin/iw"
@@ -73,17 +64,15 @@ async def test_the_tools_are_on_its_path_beside_what_was_there(
 
 
 @pytest.mark.spec("AG-1")
-async def test_a_command_is_run_as_words_not_as_a_line(
-    attached: Attached, transcript: FileTranscript
-) -> None:
+async def test_a_command_is_run_as_words_not_as_a_line(place: Place, transcript: FileTranscript) -> None:
     task = task_for(command=("printf", "%s|", "$HOME; `id`", "a b", "-n", "é\n"))
-    answer = await CommandAgent().run(attached.sandbox, task, transcript)
+    answer = await CommandAgent().run(place.sandbox, task, transcript)
     assert answer.detail == "$HOME; `id`|a b|-n|é\n|"
 
 
 @pytest.mark.spec("AG-2")
-async def test_exit_0_with_a_file_is_a_handoff(attached: Attached, transcript: FileTranscript) -> None:
-    answer = await run(attached, transcript, HAND_OFF)
+async def test_exit_0_with_a_file_is_a_handoff(place: Place, transcript: FileTranscript) -> None:
+    answer = await run(place, transcript, HAND_OFF)
     assert (answer.ending, answer.exit_code, answer.handoff) == ("exited", 0, "{}\n")
     assert answer.duration_s > 0
 
@@ -99,74 +88,68 @@ async def test_exit_0_with_a_file_is_a_handoff(attached: Attached, transcript: F
         ('ln -s /etc/passwd "$IRONWORKS_HANDOFF.x"; mkfifo "$IRONWORKS_HANDOFF"', 0),
     ],
 )
-async def test_all_else_is_none(
-    attached: Attached, transcript: FileTranscript, script: str, code: int
-) -> None:
-    answer = await run(attached, transcript, script)
+async def test_all_else_is_none(place: Place, transcript: FileTranscript, script: str, code: int) -> None:
+    answer = await run(place, transcript, script)
     assert (answer.ending, answer.exit_code, answer.handoff) == ("exited", code, None)
 
 
 @pytest.mark.spec("AG-2")
 async def test_a_program_that_is_not_there_fails_with_its_name(
-    attached: Attached, transcript: FileTranscript
+    place: Place, transcript: FileTranscript
 ) -> None:
     task = task_for(command=("no-such-program",))
-    answer = await CommandAgent().run(attached.sandbox, task, transcript)
+    answer = await CommandAgent().run(place.sandbox, task, transcript)
     assert answer.exit_code == 127
     assert "no-such-program" in answer.detail
 
 
 @pytest.mark.spec("AG-2")
-async def test_without_a_command_the_operator_is_told(attached: Attached, transcript: FileTranscript) -> None:
+async def test_without_a_command_the_operator_is_told(place: Place, transcript: FileTranscript) -> None:
     with pytest.raises(ConfigError, match="no command"):
-        await CommandAgent().run(attached.sandbox, task_for(), transcript)
+        await CommandAgent().run(place.sandbox, task_for(), transcript)
 
 
 @pytest.mark.spec("AG-4")
-async def test_a_handoff_that_is_too_large_is_not_read(
-    attached: Attached, transcript: FileTranscript
-) -> None:
-    answer = await run(
-        attached, transcript, f'head -c {MAX_HANDOFF_BYTES + 1} /dev/zero > "$IRONWORKS_HANDOFF"'
-    )
+async def test_a_handoff_that_is_too_large_is_not_read(place: Place, transcript: FileTranscript) -> None:
+    answer = await run(place, transcript, f'head -c {MAX_HANDOFF_BYTES + 1} /dev/zero > "$IRONWORKS_HANDOFF"')
     assert answer.handoff is None
     assert "cannot be read" in answer.detail
 
 
 @pytest.mark.spec("AG-5")
-async def test_one_that_goes_silent_is_ended(attached: Attached, transcript: FileTranscript) -> None:
-    answer = await run(attached, transcript, "echo last words; sleep 1000", silence_s=0.8)
+async def test_one_that_goes_silent_is_ended(place: Place, transcript: FileTranscript) -> None:
+    answer = await run(place, transcript, "echo last words; sleep 1000", silence_s=0.8)
     assert (answer.ending, answer.exit_code, answer.handoff) == ("silent", None, None)
     assert answer.detail == "nothing was heard of it for 0.8 s\nlast words"
 
 
 @pytest.mark.spec("AG-5")
-async def test_output_keeps_it_alive(attached: Attached, transcript: FileTranscript) -> None:
+async def test_output_keeps_it_alive(place: Place, transcript: FileTranscript) -> None:
     script = f"for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.4; echo $i >&2; done; {HAND_OFF}"
-    answer = await run(attached, transcript, script, silence_s=2)
+    answer = await run(place, transcript, script, silence_s=2)
     assert answer.ending == "exited"
 
 
 @pytest.mark.spec("AG-5")
-async def test_model_traffic_keeps_it_alive(attached: Attached, transcript: FileTranscript) -> None:
-    answer = await run(attached, transcript, f"sleep 3; {HAND_OFF}", silence_s=1, alive=time.monotonic)
+async def test_model_traffic_keeps_it_alive(place: Place, transcript: FileTranscript) -> None:
+    answer = await run(place, transcript, f"sleep 3; {HAND_OFF}", silence_s=1, alive=time.monotonic)
     assert answer.handoff == "{}\n"
 
 
 @pytest.mark.spec("AG-5")
-async def test_computing_keeps_it_alive(attached: Attached, transcript: FileTranscript) -> None:
-    if "usage" not in attached.capabilities:
+async def test_computing_keeps_it_alive(place: Place, transcript: FileTranscript) -> None:
+    if "usage" not in place.backend.capabilities():
         pytest.skip("needs a sandbox that can tell the CPU time used")
     compute = "import time\nend = time.monotonic() + 8\nwhile time.monotonic() < end: pass"
-    answer = await run(attached, transcript, f"python3 -c '{compute}'; {HAND_OFF}", silence_s=4)
+    answer = await run(place, transcript, f"python3 -c '{compute}'; {HAND_OFF}", silence_s=4)
     assert answer.handoff == "{}\n"
 
 
 @pytest.mark.spec("AG-6")
 async def test_one_that_takes_too_long_is_ended_though_it_talks(
-    attached: Attached, transcript: FileTranscript
+    place: Place, transcript: FileTranscript
 ) -> None:
-    answer = await run(attached, transcript, "while :; do echo busy; sleep 0.1; done", timeout_s=1)
+    answer = await run(place, transcript, "while :; do echo busy; sleep 0.1; done", timeout_s=1)
     assert (answer.ending, answer.exit_code) == ("timeout", None)
     assert answer.detail.startswith("not done after 1 s\n")
     assert answer.detail.endswith("busy")
@@ -174,20 +157,16 @@ async def test_one_that_takes_too_long_is_ended_though_it_talks(
 
 @pytest.mark.spec("AG-7")
 @pytest.mark.parametrize("script", [HAND_OFF, "exit 1", "echo started; sleep 1000"])
-async def test_nothing_it_started_lives_on(
-    attached: Attached, transcript: FileTranscript, script: str
-) -> None:
+async def test_nothing_it_started_lives_on(place: Place, transcript: FileTranscript, script: str) -> None:
     daemons = "setsid sleep 987654 & nohup sleep 987654 & (setsid sh -c 'sleep 987654; :' &)\nsleep 0.3\n"
-    await run(attached, transcript, daemons + script, silence_s=1.5)
-    found = await attached.sh("cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c 'sleep 98765[4]'")
+    await run(place, transcript, daemons + script, silence_s=1.5)
+    found = await place.sh("cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c 'sleep 98765[4]'")
     assert found.strip() == "0"
 
 
 @pytest.mark.spec("AG-7")
-async def test_a_cancelled_exchange_leaves_nothing_running(
-    attached: Attached, transcript: FileTranscript
-) -> None:
-    running = asyncio.create_task(run(attached, transcript, "setsid sleep 987654 & echo up; sleep 987654"))
+async def test_a_cancelled_exchange_leaves_nothing_running(place: Place, transcript: FileTranscript) -> None:
+    running = asyncio.create_task(run(place, transcript, "setsid sleep 987654 & echo up; sleep 987654"))
     log = transcript.folder / "stdout.log"
     for _ in range(400):
         if log.exists():
@@ -197,17 +176,17 @@ async def test_a_cancelled_exchange_leaves_nothing_running(
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
-    found = await attached.sh("cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c 'sleep 98765[4]'")
+    found = await place.sh("cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c 'sleep 98765[4]'")
     assert found.strip() == "0"
 
 
 @pytest.mark.spec("AG-8")
 async def test_output_of_any_size_and_bytes_takes_bounded_memory_and_disk(
-    attached: Attached, transcript: FileTranscript
+    place: Place, transcript: FileTranscript
 ) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     script = f"head -c 150000000 /dev/urandom; head -c 150000000 /dev/zero >&2; {HAND_OFF}"
-    answer = await run(attached, transcript, script)
+    answer = await run(place, transcript, script)
     assert answer.handoff == "{}\n"
     assert len(answer.detail) <= 2000
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 60_000
@@ -215,7 +194,7 @@ async def test_output_of_any_size_and_bytes_takes_bounded_memory_and_disk(
     assert max(sizes) <= MAX_FILE + 100
 
 
-async def test_a_sandbox_that_died_is_an_error(attached: Attached, transcript: FileTranscript) -> None:
-    await attached.sandbox.stop()
+async def test_a_sandbox_that_died_is_an_error(place: Place, transcript: FileTranscript) -> None:
+    await place.sandbox.stop()
     with pytest.raises(SandboxError):
-        await run(attached, transcript, "true")
+        await run(place, transcript, "true")

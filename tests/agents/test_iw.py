@@ -1,12 +1,13 @@
 import json
+from importlib import resources
 
 import pytest
 
-from tests.agents.conftest import Attached
+from tests.agents.conftest import ENV, Place
 
 UTILITIES = ("sh", "cat", "tr", "sed", "awk", "printf")
 TRANSPORTS = ("curl", "python3", "node")
-URL = "http://127.0.0.1:3128/tools"
+TOOLS = ENV["IW_URL"]
 
 
 class Factory:
@@ -23,32 +24,35 @@ class Factory:
 
 
 @pytest.fixture(params=TRANSPORTS)
-async def iw(request: pytest.FixtureRequest, attached: Attached) -> "Tool":
+async def iw(request: pytest.FixtureRequest, place: Place) -> "Tool":
     """The program in a sandbox that has only one of the transports."""
     folder = "/tmp/only"
     links = f"mkdir {folder}; for p in {' '.join((*UTILITIES, request.param))}; do ln -s $(command -v $p) {folder}; done"
-    await attached.sh(links)
-    if not (await attached.sh(f"{folder}/{request.param} --version && echo there")).strip().endswith("there"):
+    await place.sh(links)
+    if not (await place.sh(f"{folder}/{request.param} --version && echo there")).strip().endswith("there"):
         pytest.skip(f"needs {request.param} in the sandbox")
-    return await Tool.placed(attached, {"PATH": folder, "IW_URL": URL})
+    return await Tool.placed(place, {"PATH": folder, "IW_URL": TOOLS})
 
 
 class Tool:
-    def __init__(self, attached: Attached, env: dict[str, str]) -> None:
-        self.attached = attached
+    def __init__(self, place: Place, env: dict[str, str]) -> None:
+        self.place = place
         self.env = env
 
     @classmethod
-    async def placed(cls, attached: Attached, env: dict[str, str]) -> "Tool":
-        from importlib import resources
-
+    async def placed(cls, place: Place, env: dict[str, str]) -> "Tool":
         program = resources.files("ironworks.agents").joinpath("iw").read_bytes()
-        await attached.sandbox.put("/run/ironworks/bin/iw", program, mode=0o755)
-        return cls(attached, env)
+        await place.sandbox.put("/run/ironworks/bin/iw", program, mode=0o755)
+        return cls(place, env)
+
+    def connected(self, status: int = 200, text: bytes = b"well") -> Factory:
+        factory = Factory(status, text)
+        self.place.connect(tools=factory)
+        return factory
 
     async def __call__(self, *args: str, stdin: bytes = b"", **env: str) -> tuple[int | None, str, str]:
         """Exit code, stdout, stderr."""
-        result = await self.attached.sandbox.exec(
+        result = await self.place.sandbox.exec(
             ["/run/ironworks/bin/iw", *args],
             stdin=stdin,
             env={**self.env, "http_proxy": "http://127.0.0.1:1", **env},
@@ -59,7 +63,7 @@ class Tool:
 
 @pytest.mark.spec("AG-13")
 async def test_every_transport_brings_the_answer_and_its_meaning(iw: Tool) -> None:
-    factory = iw.attached.relay.tools = Factory(200, "nothing fails newly\n\nä\n".encode())
+    factory = iw.connected(200, "nothing fails newly\n\nä\n".encode())
     assert await iw("check") == (0, "nothing fails newly\n\nä\n\n", "")
     factory.status, factory.text = 422, b"test_x fails"
     assert await iw("check") == (1, "test_x fails\n", "")
@@ -74,29 +78,29 @@ async def test_every_transport_brings_the_answer_and_its_meaning(iw: Tool) -> No
     ["why?", 'a "quoted" \\ back\\n\tslash', "two\nlines\n\nand ü 🙂", "-n", "%s $HOME `id`", "x" * 100_000],
 )
 async def test_a_question_arrives_as_it_was_put(iw: Tool, question: str) -> None:
-    factory = iw.attached.relay.tools = Factory(200, b"noted")
+    factory = iw.connected(200, b"noted")
     assert await iw("ask", question) == (0, "noted\n", "")
     assert json.loads(factory.asked[0][1]) == {"question": question}
 
 
 @pytest.mark.spec("AG-13")
 async def test_a_handoff_is_sent_and_left_where_the_factory_looks(iw: Tool) -> None:
-    factory = iw.attached.relay.tools = Factory()
+    factory = iw.connected()
     data = json.dumps({"summary": "ü\n" * 5000, "x": "%s \\ "}, ensure_ascii=False).encode() + b"\n"
-    await iw.attached.sandbox.put("/work/a b.json", data)
+    await iw.place.sandbox.put("/work/a b.json", data)
     assert (await iw("handoff", "a b.json", IRONWORKS_HANDOFF="/tmp/out"))[0] == 0
     assert (await iw("handoff", "-", stdin=data, IRONWORKS_HANDOFF="/tmp/out2"))[0] == 0
     assert factory.asked == [("handoff", data)] * 2
-    assert await iw.attached.sandbox.get("/tmp/out", max_bytes=100_000) == data
-    assert await iw.attached.sandbox.get("/tmp/out2", max_bytes=100_000) == data
+    assert await iw.place.sandbox.get("/tmp/out", max_bytes=100_000) == data
+    assert await iw.place.sandbox.get("/tmp/out2", max_bytes=100_000) == data
 
 
 @pytest.mark.spec("AG-13")
 async def test_a_refused_handoff_is_not_left(iw: Tool) -> None:
-    iw.attached.relay.tools = Factory(422, b"summary: Field required")
+    iw.connected(422, b"summary: Field required")
     code, text, _ = await iw("handoff", "-", stdin=b"{}", IRONWORKS_HANDOFF="/tmp/out")
     assert (code, text) == (1, "summary: Field required\n")
-    assert "there" not in await iw.attached.sh("test -e /tmp/out && echo there")
+    assert "there" not in await iw.place.sh("test -e /tmp/out && echo there")
 
 
 @pytest.mark.spec("AG-13")
@@ -106,16 +110,16 @@ async def test_no_answer_is_told_from_a_bad_one(iw: Tool) -> None:
     assert words
 
 
-async def test_without_a_factory_a_handoff_is_still_left(attached: Attached) -> None:
-    iw = await Tool.placed(attached, {"IW_URL": ""})
+async def test_without_a_factory_a_handoff_is_still_left(place: Place) -> None:
+    iw = await Tool.placed(place, {"IW_URL": ""})
     assert (await iw("handoff", "-", stdin=b"{}", IRONWORKS_HANDOFF="/tmp/out"))[0] == 0
-    assert await attached.sandbox.get("/tmp/out", max_bytes=10) == b"{}"
+    assert await place.sandbox.get("/tmp/out", max_bytes=10) == b"{}"
     assert (await iw("check"))[0] == 3
 
 
-async def test_without_any_transport_it_says_what_it_needs(attached: Attached) -> None:
-    await attached.sh("mkdir /tmp/none; ln -s $(command -v sh) $(command -v cat) /tmp/none")
-    iw = await Tool.placed(attached, {"IW_URL": URL, "PATH": "/tmp/none"})
+async def test_without_any_transport_it_says_what_it_needs(place: Place) -> None:
+    await place.sh("mkdir /tmp/none; ln -s $(command -v sh) $(command -v cat) /tmp/none")
+    iw = await Tool.placed(place, {"IW_URL": TOOLS, "PATH": "/tmp/none"})
     code, _, words = await iw("check")
     assert (code, words) == (3, "iw: needs curl, python3 or node\n")
 
@@ -123,18 +127,18 @@ async def test_without_any_transport_it_says_what_it_needs(attached: Attached) -
 @pytest.mark.parametrize(
     "args", [(), ("check", "x"), ("ask",), ("ask", "a", "b"), ("handoff",), ("merge",), ("--help",)]
 )
-async def test_wrong_use_shows_the_usage(attached: Attached, args: tuple[str, ...]) -> None:
-    iw = await Tool.placed(attached, {"IW_URL": URL})
+async def test_wrong_use_shows_the_usage(place: Place, args: tuple[str, ...]) -> None:
+    iw = await Tool.placed(place, {"IW_URL": TOOLS})
     code, _, words = await iw(*args)
     assert code == 2
     assert words.startswith("usage: iw check")
 
 
-async def test_documentation_is_said_to_be_missing(attached: Attached) -> None:
-    iw = await Tool.placed(attached, {"IW_URL": URL})
+async def test_documentation_is_said_to_be_missing(place: Place) -> None:
+    iw = await Tool.placed(place, {"IW_URL": TOOLS})
     assert await iw("docs", "search", "x") == (2, "", "iw: documentation is not available yet\n")
 
 
-async def test_a_handoff_file_that_is_missing_is_wrong_use(attached: Attached) -> None:
-    iw = await Tool.placed(attached, {"IW_URL": URL})
+async def test_a_handoff_file_that_is_missing_is_wrong_use(place: Place) -> None:
+    iw = await Tool.placed(place, {"IW_URL": TOOLS})
     assert await iw("handoff", "nowhere.json") == (2, "", "iw: there is no file nowhere.json\n")

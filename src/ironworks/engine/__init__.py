@@ -1,1 +1,1 @@
-"""The durable pipeline that takes an issue to a landed change."""
+"""The durable pipeline: one flow per issue, its stages, scheduling, recovery. The only importer of dbos."""

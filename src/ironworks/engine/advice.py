@@ -9,7 +9,7 @@ WORST_FIRST: tuple[State, ...] = ("failed", "parked", "evicted", "landed", "aske
 
 
 def next_command(issues: Sequence[tuple[str, State, str]], backlog: str) -> str:
-    """From (id, state, reason) of each: go on with unfinished ones, help the worst, else merge, else answer."""
+    """From (id, state, reason) of each: go on with unfinished ones, help the worst, else merge or answer."""
     ways = {id: (state, way_out(state, reason)) for id, state, reason in issues}
     if any(way is None for _, way in ways.values()):
         return run_command(backlog)

@@ -108,14 +108,17 @@ class Suites:
 
     async def run_in(self, sandbox: Sandbox) -> SuiteRun:
         """Run every suite on what is in `sandbox` now. Its tenant may have tampered: advice, never evidence."""
-        return await self._run_all(sandbox, canary=False, only=frozenset())
+        return await self._run_all(sandbox, canary=False, only=frozenset(), alone=False)
 
     def _spec(self, name: str) -> SandboxSpec:
-        mount = Mount(host=self.base.repository, inside=BASE_REPOSITORY)
-        changes = {"name": name, "snapshot": self.base.snapshot, "mounts": (mount, *self._template.mounts)}
+        others = (mount for mount in self._template.mounts if mount.inside != BASE_REPOSITORY)
+        mounts = (Mount(host=self.base.repository, inside=BASE_REPOSITORY), *others)
+        changes = {"name": name, "snapshot": self.base.snapshot, "mounts": mounts}
         return self._template.model_copy(update=changes)
 
-    async def _run_all(self, sandbox: Sandbox, *, canary: bool, only: frozenset[str]) -> SuiteRun:
+    async def _run_all(
+        self, sandbox: Sandbox, *, canary: bool, only: frozenset[str], alone: bool = True
+    ) -> SuiteRun:
         started = time.monotonic()
         known = (await asyncio.to_thread(self.depot.files, self.base.commit)) if canary else {}
         runs = []
@@ -126,7 +129,7 @@ class Suites:
             planted = Canary.plant(suite, known)
             if planted:
                 await sandbox.put(f"{WORK_DIR}/{planted.path}", planted.source)
-            run = await _run_suite(sandbox, suite, f"/run/ironworks/junit-{number}.xml", planted, chosen)
+            run = await _run_suite(sandbox, suite, f"/run/ironworks/junit-{number}.xml", planted, chosen, alone)
             if canary and not planted:
                 run = run.model_copy(update={"canaries": {suite.name: "unavailable"}})
             runs.append(run)
@@ -135,7 +138,12 @@ class Suites:
 
 
 async def _run_suite(
-    sandbox: Sandbox, suite: TestSettings, report: str, canary: Canary | None, only: frozenset[str]
+    sandbox: Sandbox,
+    suite: TestSettings,
+    report: str,
+    canary: Canary | None,
+    only: frozenset[str],
+    alone: bool,
 ) -> SuiteRun:
     await sandbox.exec(["mkdir", "-p", "/run/ironworks"], timeout_s=30)
     result = await sandbox.exec(
@@ -144,7 +152,8 @@ async def _run_suite(
         cwd=f"{WORK_DIR}/{suite.dir}",
         timeout_s=suite.timeout_s,
     )
-    await sandbox.kill_all()  # What it left running must not write the report anew.
+    if alone:
+        await sandbox.kill_all()  # What it left running must not write the report anew.
     said, problem = await _report(sandbox, suite, report, result)
     state, tests = canary.split(said.tests) if canary else (None, said.tests)
     problem = problem or _disagreement(result, said, tests, state)

@@ -1,0 +1,123 @@
+"""The test bench of a run: the base commit, its prepared snapshot, and what proves changes against it."""
+
+import asyncio
+import hashlib
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from ironworks.core.crash import crash_point
+from ironworks.core.errors import ConfigError
+from ironworks.core.events import BaselineTaken, BaseSnapshotMade
+from ironworks.core.handoffs import Baseline
+from ironworks.core.models import json_bytes
+from ironworks.core.ports import Mount
+from ironworks.egress.grant import Grant
+from ironworks.engine.floor import Floor
+from ironworks.merge.integrator import Integrator
+from ironworks.sandbox.checkout import clone_base
+from ironworks.verify.suite import BaseSnapshot, Suites
+from ironworks.verify.verifier import Verifier
+
+BASE_MOUNT = "/ironworks/base.git"
+PREPARE_TIMEOUT_S = 3600
+
+
+@dataclass(frozen=True)
+class Bench:
+    base: BaseSnapshot
+    suites: Suites
+    verifier: Verifier
+    integrator: Integrator
+
+    @property
+    def mount(self) -> Mount:
+        return Mount(host=self.base.repository, inside=BASE_MOUNT)
+
+
+async def set_up(floor: Floor, commit: str) -> Bench:
+    """The bench for base `commit`: its snapshot is made if this state directory has none yet."""
+    if not floor.settings.project.test:
+        raise ConfigError(
+            "no test command: nothing could be proved",
+            hint="set `test` under [project], or run `ironworks init`",
+        )
+    repository = floor.parts.state / "bases" / f"{commit}.git"
+    if not repository.exists():
+        repository.parent.mkdir(parents=True, exist_ok=True)
+        await asyncio.to_thread(floor.parts.depot.base_repository, commit, repository)
+    snapshot = await _snapshot(floor, commit, repository)
+    base = BaseSnapshot(snapshot=snapshot, commit=commit, repository=str(repository))
+    project = floor.settings.project
+    suites = Suites(
+        floor.parts.backend,
+        floor.parts.depot,
+        tests=project.test,
+        base=base,
+        template=floor.spec("suite", snapshot=snapshot),
+    )
+    verifier = Verifier(suites, floor.parts.depot, bounds=project.scope, protected=project.protected)
+    return Bench(base, suites, verifier, Integrator(floor.parts.depot, suites))
+
+
+async def baseline(floor: Floor) -> Baseline:
+    """What fails on base already; measured once."""
+    taken, run = await floor.bench.verifier.baseline()
+    if run.problem:
+        raise ConfigError(
+            f"the test command does not work on the base commit: {run.problem}",
+            hint=f"it must write its JUnit report to {{junit}}; the end of its output:\n{run.log[-1500:]}",
+        )
+    event = BaselineTaken(run=floor.run, commit=taken.commit, passed=taken.passed, failing=taken.failing)
+    await floor.record(event, key=f"{floor.run}/baseline/{taken.commit}")
+    crash_point("base.after_baseline")
+    return taken
+
+
+async def _snapshot(floor: Floor, commit: str, repository: Path) -> str:
+    recipe = json_bytes([commit, floor.settings.project.prepare, floor.settings.sandbox.model_dump()])
+    name = f"base-{hashlib.sha256(recipe).hexdigest()[:16]}"
+    if not floor.parts.backend.has_snapshot(name):
+        crash_point("base.before_prepare")
+        began = time.monotonic()
+        await _prepare(floor, commit, repository, name)
+        took = time.monotonic() - began
+        made = BaseSnapshotMade(run=floor.run, commit=commit, snapshot=name, duration_s=took)
+        await floor.record(made, key=f"{floor.run}/snapshot/{name}")
+        crash_point("base.after_prepare")
+    return name
+
+
+async def _prepare(floor: Floor, commit: str, repository: Path, name: str) -> None:
+    # A half-prepared disk of a crash is thrown away: only a whole preparation may become the base.
+    await floor.parts.backend.destroy(f"{name}-build")
+    spec = floor.spec(f"{name}-build", snapshot=None, mounts=[Mount(host=str(repository), inside=BASE_MOUNT)])
+    grant = Grant(
+        key=f"{floor.run}/prepare",
+        run=floor.run,
+        issue="",
+        stage="prepare",
+        issue_cap_usd=floor.settings.budget.issue_usd,
+        models=False,
+        allow=floor.settings.network.allow,
+    )
+    async with floor.station(spec, grant) as station:
+        await clone_base(station.sandbox, base=commit)
+        for command in floor.settings.project.prepare:
+            result = await station.sandbox.exec(
+                ["sh", "-c", command], env=station.attachment.env, timeout_s=PREPARE_TIMEOUT_S
+            )
+            if not result.ok:
+                raise PrepareFailed(command, result.text(2000))
+        await floor.parts.backend.snapshot(station.sandbox, name)
+    await floor.parts.backend.destroy(f"{name}-build")
+
+
+class PrepareFailed(ConfigError):
+    """A `prepare` command failed in the base sandbox."""
+
+    def __init__(self, command: str, output: str) -> None:
+        super().__init__(
+            f"`{command}` failed while the base snapshot was prepared:\n{output}",
+            hint='a registry it needs must be allowed: [network] allow = ["pip", ..]',
+        )

@@ -1,0 +1,251 @@
+"""Asking an agent: attempt after attempt, until it hands off something valid or the stage closes."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+
+from ironworks.agents.desk import CheckResult, ToolDesk
+from ironworks.agents.dialog import Dialog, converse
+from ironworks.agents.prompt import PromptContext, render
+from ironworks.agents.transcript import FileTranscript
+from ironworks.core.errors import SandboxError
+from ironworks.core.events import StageFinished, StageStarted
+from ironworks.core.handoffs import ANSWERS
+from ironworks.core.models import AgentStage, Model, Stage
+from ironworks.core.ports import AgentTask, Mount, Sandbox
+from ironworks.core.settings import AgentSettings
+from ironworks.core.states import ParkReason
+from ironworks.egress.attachment import Attachment
+from ironworks.egress.grant import Grant
+from ironworks.engine.floor import Station
+from ironworks.engine.line import Line, Parked
+
+STAGE_OF: dict[AgentStage, Stage] = {
+    "triage": "triage",
+    "work": "work",
+    "review": "review",
+    "resolve": "integrate",
+}
+
+
+@dataclass
+class Question:
+    """What is asked of the agent of one stage."""
+
+    stage: AgentStage
+    label: str
+    """Names this exchange within the issue: `triage`, `work-2`, ..."""
+    context: PromptContext
+    input: dict[str, object]
+    sandbox: str
+    ready: Callable[[Sandbox], Awaitable[None]]
+    """Brings a freshly booted sandbox to where the agent starts; may run on a disk that is there already."""
+    finish: Callable[[Station, "Exchange"], Awaitable[None]] | None = None
+    """Runs while the sandbox is still up, also when the agent failed: nothing may be lost."""
+    check: Callable[[Station], Awaitable[CheckResult]] | None = None
+    session: str | None = None
+
+
+@dataclass
+class Exchange:
+    """How one attempt ended."""
+
+    dialog: Dialog
+    handoff: Model | None
+    trouble: ParkReason | None
+    """Why there is no handoff that can be used; None = there is one."""
+    detail: str
+    cost_usd: float = 0.0
+    duration_s: float = 0.0
+    cpu_s: float = 0.0
+
+
+async def consult(line: Line, question: Question) -> Exchange:
+    """The first attempt that ends in a handoff. Parked when none does, or a budget or question stops it."""
+    attempts = line.settings.limits.attempts
+    for attempt in range(1, attempts + 1):
+        exchange = await _attempt(line, question, attempt)
+        if exchange.trouble is None:
+            return exchange
+        if exchange.trouble in {"over_budget", "looping", "needs_input"}:
+            break
+        # A retry must change an input: the next prompt says what went wrong.
+        failure = f"your previous attempt ended without a result: {exchange.detail}"
+        question.context = question.context.model_copy(
+            update={"findings": (*question.context.findings, failure[:4000])}
+        )
+        question.session = None
+    assert exchange.trouble is not None
+    raise Parked(exchange.trouble, exchange.detail)
+
+
+async def _attempt(line: Line, question: Question, attempt: int) -> Exchange:
+    floor, stage = line.floor, STAGE_OF[question.stage]
+    number = await _number(line, stage, question.label, attempt)
+    started = StageStarted(run=floor.run, issue=line.id, stage=stage, attempt=number)
+    await line.record(started, question.label, attempt)
+    transcript = FileTranscript(
+        floor.parts.state / "logs" / floor.run / line.id / f"{question.label}-{attempt}"
+    )
+    began = time.monotonic()
+    try:
+        exchange = await _in_station(line, question, attempt, number, transcript)
+    except SandboxError as error:
+        nothing = Dialog(ending="failed", detail=str(error), exchanges=0, agent_s=0.0)
+        exchange = Exchange(nothing, None, "stalled", f"the sandbox died: {error}")
+    finally:
+        transcript.close()
+    exchange.duration_s = time.monotonic() - began
+    await line.record(_finished(line, stage, number, exchange), question.label, attempt)
+    return exchange
+
+
+async def _in_station(
+    line: Line, question: Question, attempt: int, number: int, transcript: FileTranscript
+) -> Exchange:
+    floor, settings = line.floor, line.settings.agent_for(question.stage)
+    spec = floor.spec(question.sandbox, snapshot=floor.bench.base.snapshot, mounts=_mounts(line, settings))
+    asked = asyncio.Event()
+    stations: list[Station] = []
+
+    async def check() -> CheckResult:
+        assert question.check is not None
+        return await question.check(stations[0])
+
+    async def on_ask(_: str) -> str:
+        asked.set()
+        return "noted; you are paused until a person answers"
+
+    desk = ToolDesk(ANSWERS[question.stage], check=check if question.check else None, on_ask=on_ask)
+    grant = _grant(line, STAGE_OF[question.stage], number)
+    async with floor.station(spec, grant, tools=desk) as station:
+        stations.append(station)
+        await question.ready(station.sandbox)
+        task = AgentTask(
+            stage=question.stage,
+            issue=line.issue,
+            prompt=render(question.stage, question.context),
+            input=question.input,
+            settings=settings,
+            session=question.session or f"{question.stage}-{attempt}",
+            env=station.attachment.env,
+        )
+        agent = floor.parts.agent(settings.use, lambda: station.attachment.last_traffic_s)
+        try:
+            talk = converse(agent, station.sandbox, task, transcript, answer=ANSWERS[question.stage])
+            dialog = await _unless(talk, asked, desk.looping)
+            exchange = _judge(dialog, desk, station.attachment)
+        except asyncio.CancelledError:
+            # Somebody stopped the run, or the claim is lost: what the agent has done is kept all the same.
+            if question.finish is not None:
+                words = "the run was stopped"
+                nothing = Dialog(ending="cancelled", detail=words, exchanges=0, agent_s=0.0)
+                await asyncio.shield(question.finish(station, Exchange(nothing, None, "stalled", words)))
+            raise
+        if question.finish is not None:
+            await question.finish(station, exchange)
+        exchange.cpu_s = (await station.sandbox.usage()).cpu_s
+        return exchange
+
+
+async def _unless(talk: Coroutine[None, None, Dialog], *ends: asyncio.Event) -> Dialog:
+    """The dialog, or a cancelled one as soon as one of `ends` is set."""
+    talking = asyncio.ensure_future(talk)
+    waits = [asyncio.ensure_future(end.wait()) for end in ends]
+    try:
+        await asyncio.wait([talking, *waits], return_when=asyncio.FIRST_COMPLETED)
+        if talking.done():
+            return talking.result()
+        return Dialog(ending="cancelled", exchanges=0, agent_s=0.0)
+    finally:
+        for task in (talking, *waits):
+            task.cancel()
+        await asyncio.wait([talking, *waits])
+
+
+def _judge(dialog: Dialog, desk: ToolDesk, attachment: Attachment) -> Exchange:
+    exchange = Exchange(dialog, dialog.handoff, None, dialog.detail, cost_usd=attachment.spent_usd)
+    if desk.questions:
+        exchange.trouble, exchange.detail = "needs_input", "\n".join(desk.questions)
+    elif desk.looping.is_set():
+        exchange.trouble = "looping"
+        exchange.detail = "the worker came back to a tree it already had, with the same failures"
+    elif dialog.handoff is not None:
+        return exchange
+    elif dialog.ending == "no_handoff" and desk.handoff is not None:
+        exchange.handoff = desk.handoff
+    elif attachment.over_budget:
+        exchange.trouble, exchange.detail = "over_budget", f"${attachment.spent_usd:.4f} in this attempt"
+    elif dialog.ending in {"timeout", "silent"}:
+        exchange.trouble, exchange.detail = "stalled", f"{dialog.ending}: {dialog.detail}"
+    elif attachment.provider_failure:
+        exchange.trouble, exchange.detail = "provider", attachment.provider_failure
+    else:
+        exchange.trouble, exchange.detail = "attempts", f"no valid handoff ({dialog.ending}): {dialog.detail}"
+    return exchange
+
+
+def _grant(line: Line, stage: Stage, number: int) -> Grant:
+    budget = line.settings.budget
+    return Grant(
+        key=line.key(stage, number),
+        run=line.floor.run,
+        issue=line.id,
+        stage=stage,
+        issue_cap_usd=line.floor.budget_of(line.issue),
+        run_cap_usd=budget.run_usd,
+        day_cap_usd=budget.day_usd,
+        models=True,
+        allow=line.settings.network.allow,
+    )
+
+
+def _mounts(line: Line, settings: AgentSettings) -> list[Mount]:
+    mounts = [line.floor.bench.mount]
+    if settings.dir:
+        mounts.append(Mount(host=str(line.floor.parts.repository / settings.dir), inside="/agent"))
+    return mounts
+
+
+def _finished(line: Line, stage: Stage, number: int, exchange: Exchange) -> StageFinished:
+    handoff = exchange.handoff
+    return StageFinished(
+        run=line.floor.run,
+        issue=line.id,
+        stage=stage,
+        attempt=number,
+        outcome=exchange.trouble or _outcome(handoff),
+        duration_s=exchange.duration_s,
+        agent_s=exchange.dialog.agent_s,
+        cpu_s=exchange.cpu_s,
+        cost_usd=exchange.cost_usd,
+        handoff=handoff.model_dump(mode="json")
+        if handoff is not None
+        else {"detail": exchange.detail[:4000]},
+    )
+
+
+def _outcome(handoff: Model | None) -> str:
+    for name in ("decision", "status", "verdict"):
+        value = getattr(handoff, name, None)
+        if isinstance(value, str):
+            return value
+    return "done"
+
+
+async def _number(line: Line, stage: Stage, label: str, attempt: int) -> int:
+    """The attempt's running number within issue and stage: the same again when a restart repeats it."""
+    key = line.key("number", label, attempt)
+    known = await line.floor.recall(key)
+    if known is not None:
+        return int(str(known["number"]))
+    counter = f"{line.floor.run}/{line.id}/attempts/{stage}"
+    number = int(str((await line.floor.recall(counter) or {"number": 0})["number"])) + 1
+    await line.floor.remember(counter, _Number(number=number))
+    await line.floor.remember(key, _Number(number=number))
+    return number
+
+
+class _Number(Model):
+    number: int

@@ -1,0 +1,1 @@
+"""Sums of money, in cents."""
