@@ -80,7 +80,10 @@ def isolation() -> Iterator[str]:
     """Namespaces, no privilege, an empty environment, and private file systems in memory."""
     yield from ("--unshare-user", "--unshare-all", "--die-with-parent", "--as-pid-1", "--disable-userns")
     yield from ("--cap-drop", "ALL", "--clearenv", "--hostname", "sandbox")
-    yield from ("--proc", "/proc", "--dev", "/dev", "--size", str(SHM_BYTES), "--tmpfs", "/dev/shm")
+    # Without this a sandbox of root could write root's own kernel settings below /proc/sys.
+    yield from ("--proc", "/proc", "--remount-ro", "/proc")
+    yield from ("--dev", "/dev", "--size", str(SHM_BYTES), "--tmpfs", "/dev/shm")
+    yield from ("--remount-ro", "/dev")
     yield from ("--perms", "1777", "--size", str(TMP_BYTES), "--tmpfs", "/tmp")
     yield from ("--perms", "0755", "--size", str(RUN_BYTES), "--tmpfs", "/run")
     yield from ("--ro-bind", str(Path(pid1.__file__).absolute()), PID1)

@@ -20,7 +20,6 @@ import stat
 import sys
 from typing import Any, NoReturn
 
-LIBC = ctypes.CDLL(None)
 PR_SET_DUMPABLE = 4
 MISSING, REFUSED, NOT_RUNNABLE, NOT_FOUND = 2, 3, 126, 127
 MAX_FDS = 4
@@ -34,7 +33,7 @@ Task = dict[str, Any]
 def main() -> NoReturn:
     control_fd, lock_fd, port = (int(word) for word in sys.argv[1:4])
     # What is not dumpable cannot be traced, nor its memory and descriptors opened, by the commands beside it.
-    LIBC.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+    ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
     os.set_inheritable(lock_fd, False)
     control = socket.socket(fileno=control_fd)
     control.set_inheritable(False)
@@ -181,7 +180,7 @@ def become(control: socket.socket, fds: list[int]) -> NoReturn:
     try:
         control.close()
         os.setsid()
-        prefer_to_be_killed()
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         for target, fd in enumerate(fds[1:]):
             os.dup2(fd, target)
         signal.set_wakeup_fd(-1)
@@ -194,15 +193,6 @@ def become(control: socket.socket, fds: list[int]) -> NoReturn:
         complain(f"{type(error).__name__}: {error}")
     finally:
         os._exit(NOT_RUNNABLE)
-
-
-def prefer_to_be_killed() -> None:
-    """When memory runs out the kernel shall end a command, never pid 1 and with it everything."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    # What is not dumpable may not write its own /proc files, unless it is root; pid 1 itself stays as it is.
-    LIBC.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
-    with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
-        file.write("500")
 
 
 def perform(task: Task) -> int:

@@ -1,6 +1,7 @@
 """What of the host a sandbox sees, read-only: listed system folders, toolchains, and an /etc made for it."""
 
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -104,15 +105,16 @@ def made_files() -> dict[str, str]:
 def toolchains() -> list[str]:
     """Roots outside /usr of our Python and of the node on the PATH; never one that holds credentials."""
     roots = [Path(sys.base_prefix)]
-    node = next((path for path in map(Path, os.get_exec_path()) if (path / "node").is_file()), None)
-    if node is not None:
-        roots.append((node / "node").resolve().parent.parent)
+    if node := shutil.which("node"):
+        roots.append(Path(node).resolve().parent.parent)
     return list(dict.fromkeys(str(root) for root in roots if is_toolchain(root)))
 
 
 def is_toolchain(root: Path) -> bool:
     home = Path.home()
-    if root.is_relative_to("/usr") or root == home or root in home.parents or not (root / "bin").is_dir():
+    if root.is_relative_to("/usr") or root == home or root in home.parents:
+        return False
+    if not os.access(root / "bin", os.R_OK | os.X_OK):
         return False
     return not any((root / name).exists() for name in CREDENTIALS)
 
