@@ -107,7 +107,7 @@ class Suites:
                 await self.backend.destroy(name)
 
     async def run_in(self, sandbox: Sandbox) -> SuiteRun:
-        """Run every suite on what is in `sandbox` now. Its tenant may have tampered: advice, never evidence."""
+        """Run every suite on what is in `sandbox` now. Its tenant may have tampered: advice, no evidence."""
         return await self._run_all(sandbox, canary=False, only=frozenset(), alone=False)
 
     def _spec(self, name: str) -> SandboxSpec:
@@ -129,7 +129,8 @@ class Suites:
             planted = Canary.plant(suite, known)
             if planted:
                 await sandbox.put(f"{WORK_DIR}/{planted.path}", planted.source)
-            run = await _run_suite(sandbox, suite, f"/run/ironworks/junit-{number}.xml", planted, chosen, alone)
+            report = f"/run/ironworks/junit-{number}.xml"
+            run = await _run_suite(sandbox, suite, report, planted, chosen, alone)
             if canary and not planted:
                 run = run.model_copy(update={"canaries": {suite.name: "unavailable"}})
             runs.append(run)
@@ -145,7 +146,7 @@ async def _run_suite(
     only: frozenset[str],
     alone: bool,
 ) -> SuiteRun:
-    await sandbox.exec(["mkdir", "-p", "/run/ironworks"], timeout_s=30)
+    await sandbox.exec(["sh", "-c", f"mkdir -p /run/ironworks && rm -rf {report}"], cwd="/", timeout_s=30)
     result = await sandbox.exec(
         ["sh", "-c", suite.command.replace("{junit}", report)],
         env={**suite.env, "PYTEST_ADDOPTS": pytest_options(suite.env.get("PYTEST_ADDOPTS", ""), only)},
