@@ -66,6 +66,7 @@ ENVIRONMENT: Mapping[str, str] = {
 }
 KEPT = ("PATH", "TMPDIR", "LD_LIBRARY_PATH")
 ERROR_TAIL = 2000
+ROOT = Path("/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +93,12 @@ class Git:
         *args: str,
         stdin: bytes | FileIO = b"",
         env: Mapping[str, str] | None = None,
+        cwd: Path = ROOT,
         timeout_s: float = 120,
         ok: tuple[int, ...] = (0,),
     ) -> bytes:
         """stdout of `git ARGS`. GitError, with the end of stderr, unless it exits with one of `ok`."""
-        finished = self.call(*args, stdin=stdin, env=env, timeout_s=timeout_s)
+        finished = self.call(*args, stdin=stdin, env=env, cwd=cwd, timeout_s=timeout_s)
         if finished.code not in ok:
             raise GitError(f"git {args[0]}: {finished.reason}")
         return finished.out
@@ -107,10 +109,11 @@ class Git:
         stdin: bytes | FileIO = b"",
         stdout: FileIO | None = None,
         env: Mapping[str, str] | None = None,
+        cwd: Path = ROOT,
         timeout_s: float = 120,
     ) -> Finished:
         """Run to the end, whatever the exit code. `stdout` receives the output in place of memory."""
-        process = self._start(args, stdin, stdout, env)
+        process = self._start(args, stdin, stdout, env, cwd)
         try:
             out, err = process.communicate(stdin if isinstance(stdin, bytes) else None, timeout=timeout_s)
         except subprocess.TimeoutExpired:
@@ -127,8 +130,8 @@ class Git:
         env: Mapping[str, str] | None = None,
         timeout_s: float = 120,
     ) -> bytes:
-        """The first `max_bytes` bytes of stdout; the process is ended there. `stdin` fits a pipe (4 KiB)."""
-        process = self._start(args, stdin, None, env)
+        """The first `max_bytes` bytes of stdout; the process is ended there. `stdin` fits a pipe."""
+        process = self._start(args, stdin, None, env, ROOT)
         timer = threading.Timer(timeout_s, kill, [process])
         timer.start()
         try:
@@ -155,6 +158,7 @@ class Git:
         stdin: bytes | FileIO,
         stdout: FileIO | None,
         env: Mapping[str, str] | None,
+        cwd: Path,
     ) -> "subprocess.Popen[bytes]":
         argv = [argument.encode("utf-8", "surrogateescape") for argument in ("git", *FLAGS, *args)]
         if any(b"\0" in argument for argument in argv):
@@ -167,7 +171,7 @@ class Git:
                 stdout=stdout or subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 env={**kept, **ENVIRONMENT, "GIT_DIR": str(self.git_dir), **(env or {})},
-                cwd="/",
+                cwd=cwd,
                 start_new_session=True,
             )
         except OSError as error:

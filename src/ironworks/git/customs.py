@@ -1,5 +1,6 @@
 """The check a stranger's bundle passes before anything of it enters the depot."""
 
+import os
 from io import FileIO
 from pathlib import Path
 
@@ -9,6 +10,8 @@ from ironworks.git.command import Finished, Git
 
 UNPACK_TIMEOUT_S = 600
 MAX_PREREQUISITES = 100
+MAX_OBJECTS = 1_000_000
+MAX_LISTING_BYTES = 128 * 1024 * 1024
 
 
 class Customs:
@@ -16,11 +19,11 @@ class Customs:
 
     def __init__(self, depot: Git, folder: Path) -> None:
         self._git = depot
-        self._env = {
-            "GIT_OBJECT_DIRECTORY": str(folder),
-            "GIT_ALTERNATE_OBJECT_DIRECTORIES": str(depot.git_dir / "objects"),
-        }
+        self._env = {"GIT_OBJECT_DIRECTORY": str(folder)}
         (folder / "pack").mkdir()
+        (folder / "info").mkdir()
+        objects = os.path.relpath(depot.git_dir / "objects", folder)
+        (folder / "info" / "alternates").write_text(f"{objects}\n", "utf-8")
 
     def inspect(self, file: FileIO, base: str, max_bytes: int) -> str:
         """The bundle's commit, now in quarantine. RefusedError with the reason if anything is wrong."""
@@ -30,6 +33,7 @@ class Customs:
             self._unpack(file, header, max_bytes)
         self._check_head(header.head, base)
         self._check_contents(header.head, base, max_bytes)
+        self._check_tree(header.head)
         return header.head
 
     def _check_prerequisites(self, header: BundleHeader, base: str) -> None:
@@ -42,6 +46,8 @@ class Customs:
             raise RefusedError(f"the bundle builds on a commit that is not part of {base}")
 
     def _unpack(self, file: FileIO, header: BundleHeader, max_bytes: int) -> None:
+        if header.objects > MAX_OBJECTS:
+            raise RefusedError(f"the bundle has {header.objects} objects, more than {MAX_OBJECTS}")
         file.seek(header.pack_at)
         args = ("index-pack", "--stdin", "--fix-thin", "--strict", f"--max-input-size={max_bytes}")
         unpacked = self._git.call(*args, stdin=file, env=self._env, timeout_s=UNPACK_TIMEOUT_S)
@@ -66,6 +72,12 @@ class Customs:
         total = sum(int(size) for size in sizes.split())
         if total > max_bytes:
             raise RefusedError(f"the bundle unpacks to {total} bytes, more than {max_bytes}")
+
+    def _check_tree(self, head: str) -> None:
+        """A few small trees that contain each other many times over can list billions of files."""
+        args = ("ls-tree", "-r", "-z", "--name-only", head)
+        if len(self._git.head(*args, env=self._env, max_bytes=MAX_LISTING_BYTES)) == MAX_LISTING_BYTES:
+            raise RefusedError("the bundle's commit has too many files")
 
 
 def refused(what: str, finished: Finished) -> RefusedError:

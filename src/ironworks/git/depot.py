@@ -5,10 +5,9 @@ import re
 import secrets
 import shutil
 import tempfile
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from ironworks.git.bare import make_bare
 from ironworks.git.command import RECEIVE_PACK, UPLOAD_PACK, Git
 from ironworks.git.customs import Customs, keep_packs
 from ironworks.git.merge import BASE, LOADABLE_BYTES, OURS, THEIRS, parse_merge
+from ironworks.git.ref import MIRRORED, checked, is_ref, own
 from ironworks.git.repository import Repository
 from ironworks.git.tree import (
     BLOB_MODES,
@@ -33,15 +33,13 @@ from ironworks.git.tree import (
     parse_files,
 )
 
-MIRRORED = ("refs/heads/ironworks/", "refs/ironworks/")
-"""Namespaces of the repository that `sync` mirrors. What is not in the repository disappears from them."""
 OID = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
-REF = re.compile(r"refs(?:/(?!\.)(?:(?!\.\.|@\{)[^\x00-\x20\x7f~^:?*\[\\/])+(?<!\.lock)(?<!\.))+")
 FIRST_DATE_S = 946_684_800
 """The date of a commit without parents: the same input gives the same commit."""
 MAX_READ_BYTES = 64 * 1024 * 1024
 SCRATCH_AGE_S = 24 * 3600
-PUSH_TRIES = 20
+TRIES = 20
+"""How often to try again when another writer holds a lock or was faster."""
 
 
 class Depot:
@@ -58,7 +56,6 @@ class Depot:
         self.repository = Repository(repository)
         self.git = Git(self.path)
         self._scratch = self.path / "scratch"
-        self._syncing = threading.Lock()
         if not (self.path / "HEAD").exists():
             make_bare(self.path, self.repository.object_format())
         self._scratch.mkdir(exist_ok=True)
@@ -72,15 +69,20 @@ class Depot:
         MissingError when the branch does not exist.
         """
         tip = f"refs/heads/{base}"
-        if not REF.fullmatch(tip) or tip not in self.repository.refs(tip):
+        if not is_ref(tip) or tip not in self.repository.refs(tip):
             raise MissingError(
                 f"{self.repository.path} has no branch {base!r}", hint="name an existing branch"
             )
         specs = (f"+{tip}:{tip}", *(f"+{space}*:{space}*" for space in MIRRORED))
         options = ("--prune", "--no-tags", "--no-write-fetch-head", "--quiet", UPLOAD_PACK)
-        with self._syncing:
-            self.git.run("fetch", *options, str(self.repository.path), *specs)
-        return self._commit(tip)
+        for attempt in range(TRIES):
+            fetched = self.git.call("fetch", *options, str(self.repository.path), *specs)
+            if fetched.code == 0:
+                return self._commit(tip)
+            if b"lock" not in fetched.err:
+                break
+            pause(attempt)
+        raise GitError(f"cannot read {self.repository.path}: {fetched.reason}")
 
     def current_branch(self) -> str:
         """What the repository has checked out. ConfigError when detached or without a commit."""
@@ -104,7 +106,7 @@ class Depot:
         if new is None and expected is None:
             return self.remote_ref(ref) is None
         crash_point("depot.before_push")
-        for attempt in range(PUSH_TRIES):
+        for attempt in range(TRIES):
             pushed = self.git.call(
                 "push",
                 "--porcelain",
@@ -121,7 +123,7 @@ class Depot:
                 return self.remote_ref(ref) == new
             if b"lock" not in pushed.out + pushed.err:
                 break
-            time.sleep(0.01 * (attempt + 1))
+            pause(attempt)
         raise GitError(f"cannot write {ref} of {self.repository.path}: {pushed.reason}")
 
     # -- looking
@@ -156,11 +158,15 @@ class Depot:
 
     def read(self, commit: str, path: str, *, max_bytes: int = MAX_READ_BYTES) -> bytes | None:
         """A file's content, or a symlink's target; None if there is none. RefusedError over `max_bytes`."""
-        if path.startswith(("./", "../")) or path in {"", ".", ".."}:
+        if path.startswith(("./", "../")) or path in {"", ".", ".."} or "\0" in path:
             return None
-        name = encode(f"{self._oid(commit)}:{path}")
-        found = self.git.head("cat-file", "--batch", "-z", stdin=name + b"\0", max_bytes=max_bytes + 200)
-        header, _, content = found.partition(b"\n")
+        oid = self._oid(commit)
+        asked = encode(f"info {oid}\0contents {oid}:{path}\0")
+        found = self.git.head("cat-file", "--batch-command", "-z", stdin=asked, max_bytes=max_bytes + 9000)
+        about, _, rest = found.partition(b"\n")
+        if about.endswith(b" missing"):
+            raise MissingError(f"no commit {commit!r}")
+        header, _, content = rest.partition(b"\n")
         facts = re.fullmatch(rb"[0-9a-f]+ blob ([0-9]+)", header)
         if facts is None:
             return None
@@ -216,12 +222,11 @@ class Depot:
         """Write contents into the depot by way of files in `folder`; their ids, in order."""
         if any(blob.mode not in BLOB_MODES for blob in blobs):
             raise RefusedError("a file's mode is 100644, 100755 or 120000")
-        names = [str(folder / str(number)) for number in range(len(blobs))]
-        for name, blob in zip(names, blobs, strict=True):
-            Path(name).write_bytes(blob.data)
-        listing = "".join(f"{name}\n" for name in names).encode("utf-8", "surrogateescape")
+        for number, blob in enumerate(blobs):
+            (folder / str(number)).write_bytes(blob.data)
+        listing = "".join(f"{number}\n" for number in range(len(blobs))).encode("ascii")
         args = ("hash-object", "-w", "--no-filters", "--stdin-paths")
-        return iter(self.git.run(*args, stdin=listing).decode("ascii").split() if names else [])
+        return iter(self.git.run(*args, stdin=listing, cwd=folder).decode("ascii").split() if blobs else [])
 
     def commit(
         self,
@@ -237,7 +242,7 @@ class Depot:
         Dated like its newest parent, so that the same input gives the same commit; with `unique` dated now
         and given a nonce, so that no two calls ever give the same one.
         """
-        name, _, address = author.rstrip("> ").rpartition("<")
+        name, _, address = author.replace("\0", "").rstrip("> ").rpartition("<")
         date = f"{int(time.time()) if unique else self._newest(parents)} +0000"
         text = message.replace("\0", "\ufffd") + (f"\n\nNonce: {secrets.token_hex(16)}\n" if unique else "")
         who = {"NAME": name.strip() or "Ironworks", "EMAIL": address.strip(), "DATE": date}
@@ -368,19 +373,11 @@ class Depot:
     def _sweep(self) -> None:
         """Remove what a crash left; what is young may be another process's."""
         for folder in self._scratch.iterdir():
-            if folder.stat().st_mtime < time.time() - SCRATCH_AGE_S:
-                shutil.rmtree(folder, ignore_errors=True)
+            with suppress(FileNotFoundError):
+                if folder.stat().st_mtime < time.time() - SCRATCH_AGE_S:
+                    shutil.rmtree(folder, ignore_errors=True)
 
 
-def checked(ref: str) -> str:
-    """A full ref name. RefusedError for one that git would not store, or that is a pattern."""
-    if not REF.fullmatch(ref):
-        raise RefusedError(f"{ref!r} is no ref name")
-    return ref
-
-
-def own(ref: str) -> str:
-    """A ref name for use inside the depot only. RefusedError where the next `sync` would prune it."""
-    if checked(ref).startswith(MIRRORED):
-        raise RefusedError(f"{ref} is mirrored from the repository: push it there")
-    return ref
+def pause(attempt: int) -> None:
+    """Let another writer finish."""
+    time.sleep(0.01 * (attempt + 1))

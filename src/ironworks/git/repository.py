@@ -45,22 +45,23 @@ class Repository:
     def refs(self, prefix: str) -> dict[str, str]:
         """Refs whose name starts with `prefix`, with the ids they hold at this moment."""
         folder = prefix.rpartition("/")[0]
-        listing = self.git.run("for-each-ref", "--format=%(objectname) %(refname)", folder)
+        listing = self.git.run("for-each-ref", "--format=%(objectname) %(refname)", *filter(None, [folder]))
         pairs = (line.partition(" ") for line in listing.decode("utf-8", "surrogateescape").splitlines())
         return {name: oid for oid, _, name in pairs if name.startswith(prefix)}
 
 
 def find_git_dir(path: Path) -> Path:
     """The git directory of a checkout, a linked work tree, or the directory itself."""
-    dot_git = path / ".git"
-    if path.name == ".git" and path.is_file():
-        dot_git = path
+    dot_git = path if path.name == ".git" else path / ".git"
+    if dot_git.is_symlink():
+        raise RefusedError(
+            f"{dot_git} is a symbolic link", hint="name the git directory itself if you trust it"
+        )
     if dot_git.is_file():
         return linked_git_dir(dot_git)
     git_dir = dot_git if dot_git.is_dir() else path
-    if not (git_dir / "HEAD").exists() or not (
-        (git_dir / "objects").is_dir() or (git_dir / "commondir").is_file()
-    ):
+    is_linked = (git_dir / "commondir").is_file()
+    if not (git_dir / "HEAD").exists() or not ((git_dir / "objects").is_dir() or is_linked):
         raise ConfigError(
             f"{path} is not a git repository", hint="run `git init` there, or name another folder"
         )

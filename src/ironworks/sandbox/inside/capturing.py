@@ -20,6 +20,7 @@ INCOMING = "refs/heads/ironworks-in"
 HISTORY_TIMEOUT_S = 120
 IGNORE_TIMEOUT_S = 60
 MAX_NOTES = 50
+MAX_LISTING_BYTES = 128 * 1024 * 1024
 ON_BASE = "what is on disk was put onto the base"
 
 
@@ -72,7 +73,9 @@ class Capture:
         if not re.fullmatch(rf"[0-9a-f]{{{self.oid_length}}}", head) or re.search(r'[:"\n]', objects):
             self.note(f"the worker's HEAD is not understood; {ON_BASE}")
             return None
-        problem = self.import_pack(head, {"GIT_ALTERNATE_OBJECT_DIRECTORIES": objects})
+        problem = self.import_pack(head, {"GIT_ALTERNATE_OBJECT_DIRECTORIES": objects}) or self.oversized(
+            head
+        )
         if problem:
             self.note(f"the worker's commits are not sound ({problem}); {ON_BASE}")
             return None
@@ -96,6 +99,12 @@ class Capture:
                 "index-pack", "--stdin", "--strict", stdin=pack, timeout_s=HISTORY_TIMEOUT_S
             )
         return "" if code == 0 else err or "git index-pack failed"
+
+    def oversized(self, head: str) -> str:
+        """Empty, or a complaint: a few small trees that contain each other can list billions of files."""
+        with open(os.path.join(self.folder, "listing"), "w+b") as file:
+            self.git.call("ls-tree", "-r", "--name-only", head, stdout=file, timeout_s=HISTORY_TIMEOUT_S)
+            return "too many files" if os.fstat(file.fileno()).st_size >= MAX_LISTING_BYTES else ""
 
     def listing(self, commit: str) -> dict[bytes, Entry]:
         records = self.git.run("ls-tree", "-r", "-z", "--full-tree", commit).split(b"\0")[:-1]
