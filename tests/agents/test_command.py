@@ -4,6 +4,7 @@ import resource
 import time
 
 import pytest
+from tests.agents.conftest import ISSUE, Place, task_for
 
 from ironworks.agents.command import CommandAgent
 from ironworks.agents.exchange import Alive, never
@@ -11,7 +12,6 @@ from ironworks.agents.handoff import MAX_HANDOFF_BYTES
 from ironworks.agents.transcript import MAX_FILE, FileTranscript
 from ironworks.core.errors import ConfigError, SandboxError
 from ironworks.core.ports import AgentAnswer
-from tests.agents.conftest import ISSUE, Place, task_for
 
 HAND_OFF = "echo '{}' > \"$IRONWORKS_HANDOFF\""
 

@@ -3,13 +3,13 @@ import json
 from collections.abc import Sequence
 
 import pytest
+from tests.agents.conftest import Place, task_for
 
 from ironworks.agents.command import CommandAgent
 from ironworks.agents.dialog import Dialog, converse
 from ironworks.agents.transcript import FileTranscript
 from ironworks.core.handoffs import WorkReport
 from ironworks.core.ports import AgentAnswer, AgentTask, Sandbox, Transcript
-from tests.agents.conftest import Place, task_for
 
 GOOD = json.dumps({"status": "done", "summary": "it adds"})
 BAD = json.dumps({"status": "great"})

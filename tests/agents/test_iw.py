@@ -2,7 +2,6 @@ import json
 from importlib import resources
 
 import pytest
-
 from tests.agents.conftest import ENV, Place
 
 UTILITIES = ("sh", "cat", "tr", "sed", "awk", "printf")
@@ -27,8 +26,8 @@ class Factory:
 async def iw(request: pytest.FixtureRequest, place: Place) -> "Tool":
     """The program in a sandbox that has only one of the transports."""
     folder = "/tmp/only"
-    links = f"mkdir {folder}; for p in {' '.join((*UTILITIES, request.param))}; do ln -s $(command -v $p) {folder}; done"
-    await place.sh(links)
+    names = " ".join((*UTILITIES, request.param))
+    await place.sh(f"mkdir {folder}; for p in {names}; do ln -s $(command -v $p) {folder}; done")
     if not (await place.sh(f"{folder}/{request.param} --version && echo there")).strip().endswith("there"):
         pytest.skip(f"needs {request.param} in the sandbox")
     return await Tool.placed(place, {"PATH": folder, "IW_URL": TOOLS})
