@@ -133,7 +133,8 @@ def add(name: str, body: str = "return 1") -> list[str]:
     """Commands of an honest worker: one module, one test file, one commit."""
     test = (
         f"import unittest\\nfrom till.{name} import {name}\\n\\n\\n"
-        f"class Test{name.title()}(unittest.TestCase):\\n    def test_it(self):\\n        self.assertEqual({name}(), 1)\\n"
+        f"class Test{name.title()}(unittest.TestCase):\\n    def test_it(self):\\n"
+        f"        self.assertEqual({name}(), 1)\\n"
     )
     return [
         f"printf 'def {name}():\\n    {body}\\n' > till/{name}.py",

@@ -93,6 +93,8 @@ class LimitSettings(Model):
     attempts: Count = 2
     """Tries of one stage whose agent failed (crashed, hung, gave no valid handoff)."""
     max_open_pull_requests: Count = 50
+    lease_s: Annotated[float, Field(ge=3, le=3600)] = 90
+    """How long a claim outlives a factory that has died; renewed three times in its life."""
 
 
 class SandboxSettings(Model):
