@@ -24,10 +24,10 @@ def read_document(path: Path, *, follow: bool = True, limit: int = DOCUMENT_BYTE
         raise MissingError(f"{path} does not exist") from error
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} cannot be read: {getattr(error, 'strerror', error)}") from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise ConfigError(f"{path} is not a regular file")
     with os.fdopen(descriptor, "rb") as file:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            raise ConfigError(f"{path} is not a regular file")
         data = file.read(limit + 1)
     if len(data) > limit:
         raise ConfigError(f"{path} is larger than {limit} bytes")

@@ -1,7 +1,6 @@
 """Where a factory lives: its repository, its state directory, its lock. Cheap to import: every verb does."""
 
 import fcntl
-import hashlib
 import os
 import re
 import shlex
@@ -10,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
+from zlib import crc32
 
 from ironworks.core.errors import BusyError, ConfigError
 from ironworks.git.repository import find_common_dir, find_git_dir
@@ -69,8 +69,7 @@ def default_state(git_dir: Path) -> Path:
     """`$XDG_STATE_HOME/ironworks/<name>-<8 hex of the path>`: one folder for all its worktrees."""
     home = git_dir.parent if git_dir.name == ".git" else git_dir
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", home.name).strip("-.")[:40] or "repository"
-    mark = hashlib.sha256(os.fsencode(home)).hexdigest()[:8]
-    return state_home() / f"{name}-{mark}"
+    return state_home() / f"{name}-{crc32(os.fsencode(home)):08x}"
 
 
 def state_home() -> Path:

@@ -48,7 +48,7 @@ def pull_states(git: Git) -> dict[str, str]:
 
 def overlay(run: RunProgress, git: Git) -> None:
     """Bring the folded states up to date with what people and other factories did since."""
-    states = pull_states(git)
+    states = pull_states(git) if run.issues else {}
     for issue in run.issues.values():
         known = states.get(issue.id, "")
         if known == "merged":

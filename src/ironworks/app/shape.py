@@ -75,8 +75,10 @@ def with_stages(table: Table) -> Table:
 
 
 def explain(error: ValidationError, table: Table, label: str) -> ConfigError:
-    """The first thing wrong, by its name in the file. Values are not repeated: one may be a secret."""
-    first = error.errors(include_url=False, include_input=False)[0]
+    """One thing wrong, by its name in the file. Values are not repeated: one may be a secret."""
+    # A misspelt key comes before the missing one that it causes.
+    wrong = error.errors(include_url=False, include_input=False)
+    first = min(wrong, key=lambda details: details["type"] != "extra_forbidden")
     path = tuple(first["loc"])
     if path[:1] == ("stages",):
         path = ("agent", *path[1:])

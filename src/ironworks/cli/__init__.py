@@ -1,6 +1,5 @@
 """The command line: one module per verb, imported only when it is called."""
 
-import difflib
 import importlib
 import io
 import os
@@ -10,7 +9,7 @@ from typing import Any
 import click
 
 from ironworks import __version__
-from ironworks.cli.output import clean, print_json
+from ironworks.cli.output import clean, closest, print_json
 from ironworks.core.errors import IronworksError
 
 VERBS: dict[str, str] = {
@@ -53,8 +52,7 @@ class Verbs(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in VERBS and not args[0].startswith("-"):
-            close = difflib.get_close_matches(args[0], VERBS, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else "see: ironworks --help"
+            hint = closest(args[0], VERBS) or "see: ironworks --help"
             raise click.UsageError(f"there is no verb {args[0]!r}; {hint}", ctx)
         return super().resolve_command(ctx, args)
 

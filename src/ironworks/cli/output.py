@@ -42,6 +42,14 @@ def columns(rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
+def closest(word: str, known: Iterable[str]) -> str:
+    """`did you mean X?`, or nothing when none of `known` is near."""
+    import difflib  # costs more than all else that `status` does
+
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f"did you mean {close[0]}?" if close else ""
+
+
 def duration(seconds: float) -> str:
     """`42s`, `3m12s`, `2h05m`."""
     whole = max(0, int(seconds))

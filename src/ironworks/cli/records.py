@@ -1,9 +1,8 @@
 """The event log as the reading verbs see it: the newest run, one issue, or a clear word that none is."""
 
-import difflib
-
 from ironworks.app.place import Place
 from ironworks.app.progress import IssueProgress, RunProgress, progress
+from ironworks.cli.output import closest
 from ironworks.core.errors import MissingError
 from ironworks.engine.advice import next_command
 from ironworks.store.reader import Reader, Row
@@ -36,10 +35,7 @@ def issue_rows(reader: Reader, place: Place, issue: str) -> list[Row]:
     if issue and rows:
         return rows
     known = fold(reader, latest_run(reader, place)).issues
-    close = difflib.get_close_matches(issue, known, n=1, cutoff=0.4)
-    raise MissingError(
-        f"there is no issue {issue!r}", hint=f"did you mean {close[0]}?" if close else "ironworks status"
-    )
+    raise MissingError(f"there is no issue {issue!r}", hint=closest(issue, known) or "ironworks status")
 
 
 def issue_of(rows: list[Row]) -> IssueProgress:

@@ -1,11 +1,9 @@
 """`ironworks schema`: the published shapes of the handoffs."""
 
-import difflib
-
 import click
 
 from ironworks.cli.options import json_option
-from ironworks.cli.output import print_json
+from ironworks.cli.output import closest, print_json
 from ironworks.core.errors import MissingError
 
 
@@ -17,7 +15,6 @@ def command(name: str | None, as_json: bool) -> None:
     from ironworks.core.handoffs import HANDOFFS, schema
 
     if name is not None and name not in HANDOFFS:
-        close = difflib.get_close_matches(name, HANDOFFS, n=1, cutoff=0.4)
-        hint = f"did you mean {close[0]}?" if close else f"known are: {', '.join(HANDOFFS)}"
+        hint = closest(name, HANDOFFS) or f"known are: {', '.join(HANDOFFS)}"
         raise MissingError(f"there is no handoff {name!r}", hint=hint)
     print_json(schema(name) if name else {each: schema(each) for each in HANDOFFS})
