@@ -420,10 +420,10 @@ def test_a_huge_or_twisted_backlog_comes_to_an_end(text: str) -> None:
 
 PIECES = st.sampled_from(
     [
-        "#", "## ", "### T", "- ", "- [ ] ", "* [x] a", "1. ", "\n", "\n\n", "\r\n", "```", "```yaml\n", "~~~",
-        "---\n", "===\n", "agent: x\n", "scope: [", "depends_on: a\n", "  ", "    ", "\t", "> ", "<!--", "-->",
-        "text", "**", "`", "[", "](", "é", "e\u0301", "🧨", "\u202e", "\x0b", "\x85", "\u2028", "&#0;", "\\", "|",
-        "Done", "Acceptance",
+        "#", "## ", "### T", "- ", "- [ ] ", "* [x] a", "1. ", "\n", "\n\n", "\r\n", "```", "```yaml\n",
+        "~~~", "---\n", "===\n", "agent: x\n", "scope: [", "depends_on: a\n", "  ", "    ", "\t", "> ",
+        "<!--", "-->", "text", "**", "`", "[", "](", "é", "e\u0301", "🧨", "\u202e", "\x0b", "\x85", "\u2028",
+        "&#0;", "\\", "|", "Done", "Acceptance",
     ]
 )  # fmt: skip
 TEXTS = st.lists(PIECES, max_size=40).map("".join) | st.text()

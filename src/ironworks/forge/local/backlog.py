@@ -28,17 +28,17 @@ DONE = frozenset({"done", "completed", "closed", "finished", "shipped"})
 """Sections whose entries are closed."""
 LABELS = DONE | {
     "backlog", "todo", "to do", "to-do", "tasks", "issues", "tickets", "stories", "ideas", "icebox", "bugs",
-    "features", "improvements", "chores", "now", "next", "later", "soon", "doing", "open", "in progress", "high",
-    "medium", "low", "high priority", "medium priority", "low priority",
+    "features", "improvements", "chores", "now", "next", "later", "soon", "doing", "open", "in progress",
+    "high", "medium", "low", "high priority", "medium priority", "low priority",
 }  # fmt: skip
 """Headings that are never an issue: what stands below them is a section of the backlog."""
 PARTS = frozenset({
-    "description", "context", "background", "motivation", "why", "what", "how", "summary", "details", "notes",
-    "hints", "problem", "solution", "proposal", "design", "implementation", "goal", "goals", "non-goals",
-    "requirements", "scope", "out of scope", "acceptance", "acceptance criteria", "criteria", "tasks", "subtasks",
-    "definition of done", "steps", "steps to reproduce", "reproduction", "expected", "expected behavior",
-    "expected behaviour", "actual", "actual behavior", "actual behaviour", "tests", "testing", "test plan",
-    "example", "examples", "references", "links",
+    "description", "context", "background", "motivation", "why", "what", "how", "summary", "details",
+    "notes", "hints", "problem", "solution", "proposal", "design", "implementation", "goal", "goals",
+    "non-goals", "requirements", "scope", "out of scope", "acceptance", "acceptance criteria", "criteria",
+    "tasks", "subtasks", "definition of done", "steps", "steps to reproduce", "reproduction", "expected",
+    "expected behavior", "expected behaviour", "actual", "actual behavior", "actual behaviour", "tests",
+    "testing", "test plan", "example", "examples", "references", "links",
 })  # fmt: skip
 """Sub-headings that are parts of one issue, so that the heading above them is the issue."""
 
