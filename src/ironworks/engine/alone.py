@@ -44,6 +44,7 @@ class Alone:
     async def integrate(self, branches: Sequence[str]) -> Integration:
         """Merge each branch in turn onto the integration branch, suite after each; the culprits stay out."""
         async with self._open():
+            await bench.take_baseline(self._floor)
             whole = Integration(branch=INTEGRATION_BRANCH, commit=self._floor.bench.base.commit)
             for branch in branches:
                 line, commit = await self._line(branch)

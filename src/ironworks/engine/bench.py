@@ -9,7 +9,6 @@ from pathlib import Path
 from ironworks.core.crash import crash_point
 from ironworks.core.errors import ConfigError
 from ironworks.core.events import BaselineTaken, BaseSnapshotMade
-from ironworks.core.handoffs import Baseline
 from ironworks.core.models import json_bytes
 from ironworks.core.ports import Mount
 from ironworks.egress.grant import Grant
@@ -60,8 +59,8 @@ async def set_up(floor: Floor, commit: str) -> Bench:
     return Bench(base, suites, verifier, Integrator(floor.parts.depot, suites))
 
 
-async def baseline(floor: Floor) -> Baseline:
-    """What fails on base already; measured once."""
+async def take_baseline(floor: Floor) -> None:
+    """Measure what fails on base already, for all who await `floor.baseline()`. May raise ConfigError."""
     taken, run = await floor.bench.verifier.baseline()
     if run.problem:
         raise ConfigError(
@@ -71,7 +70,7 @@ async def baseline(floor: Floor) -> Baseline:
     event = BaselineTaken(run=floor.run, commit=taken.commit, passed=taken.passed, failing=taken.failing)
     await floor.record(event, key=f"{floor.run}/baseline/{taken.commit}")
     crash_point("base.after_baseline")
-    return taken
+    floor.baselined.set_result(taken)
 
 
 async def _snapshot(floor: Floor, commit: str, repository: Path) -> str:

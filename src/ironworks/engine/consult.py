@@ -82,7 +82,7 @@ async def consult(line: Line, question: Question) -> Exchange:
 
 async def _attempt(line: Line, question: Question, attempt: int) -> Exchange:
     floor, stage = line.floor, STAGE_OF[question.stage]
-    number = await _number(line, stage, question.label, attempt)
+    number = await attempt_number(line, stage, question.label, attempt)
     started = StageStarted(run=floor.run, issue=line.id, stage=stage, attempt=number)
     await line.record(started, question.label, attempt)
     transcript = FileTranscript(
@@ -234,7 +234,7 @@ def _outcome(handoff: Model | None) -> str:
     return "done"
 
 
-async def _number(line: Line, stage: Stage, label: str, attempt: int) -> int:
+async def attempt_number(line: Line, stage: Stage, label: str, attempt: int) -> int:
     """The attempt's running number within issue and stage: the same again when a restart repeats it."""
     key = line.key("number", label, attempt)
     known = await line.floor.recall(key)

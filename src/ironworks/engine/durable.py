@@ -47,6 +47,12 @@ async def start(run: str, issue: str, generation: int) -> None:
         await DBOS.start_workflow_async(_issue, run, issue, generation)
 
 
+async def is_over(run: str, issue: str, generation: int) -> bool:
+    """Whether a flow has ended, well or badly."""
+    status = await DBOS.get_workflow_status_async(f"{run}/{issue}/{generation}")
+    return status is not None and status.status not in {"PENDING", "ENQUEUED"}
+
+
 @contextlib.asynccontextmanager
 async def launched(database: Path, flow: Flow) -> AsyncIterator[None]:
     """Run the durable engine on SQLite file `database`; flows that a crash interrupted start again at once.

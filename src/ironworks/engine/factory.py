@@ -84,6 +84,8 @@ class Factory:
                 await self._take_in(issues)
                 await self.look()
                 await self._work()
+                if not self._stopping.is_set():
+                    await self._baseline
             finally:
                 heartbeat.cancel()
                 await self._interrupt()
@@ -133,7 +135,7 @@ class Factory:
         )
         await self.floor.record(started, key=f"{parts.run}/RunStarted/{secrets.token_hex(4)}")
         self.floor.bench = await bench.set_up(self.floor, commit)
-        self._baseline = asyncio.create_task(bench.baseline(self.floor))
+        self._baseline = asyncio.create_task(bench.take_baseline(self.floor))
 
     async def _take_in(self, only: Sequence[str] | None) -> None:
         """Freeze and queue what is to be worked on, leave out what policy leaves out."""
@@ -167,7 +169,10 @@ class Factory:
         if mine:
             issue, generation = _last_queued(mine) or (issue, 1)
             state, _ = state_of(mine)
-            if state not in RESTING:
+            if state not in RESTING and await durable.is_over(self.parts.run, issue.id, generation):
+                # Its flow broke down before it could say how it rests.
+                await self._start_anew(issue, generation + 1)
+            elif state not in RESTING:
                 await self._start(issue, generation)
             else:
                 self._lines[issue.id] = Line(self.floor, issue, generation)
@@ -211,9 +216,17 @@ class Factory:
     # -- the flows ---------------------------------------------------------------------------------
 
     async def _start(self, issue: Issue, generation: int) -> None:
-        self._lines[issue.id] = Line(self.floor, issue, generation)
-        self.floor.rests[issue.id] = asyncio.Event()
+        line = self._lines.get(issue.id)
+        if line is None or line.generation != generation:
+            self._lines[issue.id] = Line(self.floor, issue, generation)
+        # A flow that dbos has recovered by itself may already have come to rest.
+        self.floor.rests.setdefault(issue.id, asyncio.Event())
         await durable.start(self.parts.run, issue.id, generation)
+
+    async def _start_anew(self, issue: Issue, generation: int) -> None:
+        await self._queue(issue, generation)
+        self.floor.rests[issue.id] = asyncio.Event()
+        await self._start(issue, generation)
 
     async def _flow(self, run: str, issue: str, generation: int) -> None:
         """What dbos runs, also by itself after a crash: one issue from its place in the queue to its rest."""
@@ -225,8 +238,6 @@ class Factory:
         self._tasks[issue] = task
         try:
             await self.floor.enter(issue)
-            if not await line.hold():
-                return
             self.floor.when_lost(issue, task.cancel)
             await self._to_rest(line)
             await self.floor.release(issue)
@@ -239,7 +250,8 @@ class Factory:
     async def _to_rest(self, line: Line) -> None:
         """Every way a flow can end, as an event with a way out. The one place where anything is caught."""
         try:
-            await flow(line)
+            if await line.hold():
+                await flow(line)
         except Parked as rest:
             await line.park(rest)
         except FencedError:
@@ -283,6 +295,8 @@ class Factory:
     async def _work(self) -> None:
         """Wait until every flow rests, or somebody stops the run; look at the inbox meanwhile."""
         while not self._stopping.is_set():
+            if self._baseline.done():
+                self._baseline.result()
             waiting = [issue for issue, rest in self.floor.rests.items() if not rest.is_set()]
             if not waiting and not await asyncio.to_thread(self.parts.store.inbox):
                 return
@@ -313,14 +327,16 @@ class Factory:
     async def _obey(self, message: Message) -> str:
         issue = message.issue
         if message.verb == "pause":
-            await self.floor.pause(issue)
-            await self.floor.record(IssuePaused(run=self.parts.run, issue=issue), key=f"message/{message.id}")
+            for name in self._meant(issue):
+                await self.floor.pause(name)
+                paused = IssuePaused(run=self.parts.run, issue=name)
+                await self.floor.record(paused, key=f"message/{message.id}/{name}")
             return "paused"
         if message.verb == "resume":
-            await self.floor.resume(issue)
-            await self.floor.record(
-                IssueResumed(run=self.parts.run, issue=issue), key=f"message/{message.id}"
-            )
+            for name in self._meant(issue):
+                await self.floor.resume(name)
+                resumed = IssueResumed(run=self.parts.run, issue=name)
+                await self.floor.record(resumed, key=f"message/{message.id}/{name}")
             return "resumed"
         if message.verb == "answer":
             text = str(message.payload.get("text", ""))
@@ -336,15 +352,18 @@ class Factory:
             return await self._send_back(issue, tuple(RESTING - {"landed", "merged"}))
         return f"error[usage]: unknown command {message.verb!r}"
 
-    async def _send_back(self, issue: str, states: Sequence[State]) -> str:
-        line = self._lines.get(issue)
-        if line is None:
+    def _meant(self, issue: str) -> list[str]:
+        """The issue named, or all of them; MissingError when there is no such issue."""
+        if issue and issue not in self._lines:
             raise MissingError(f"no issue {issue!r} in {self.parts.run}", hint="ironworks status")
+        return [issue] if issue else list(self._lines)
+
+    async def _send_back(self, issue: str, states: Sequence[State]) -> str:
+        line = self._lines[self._meant(issue)[0]]
         state, _ = await self._state(issue)
         if state not in states:
             return f"{issue} is {state}: nothing to do"
-        await self._queue(line.issue, line.generation + 1)
-        await self._start(line.issue, line.generation + 1)
+        await self._start_anew(line.issue, line.generation + 1)
         return "queued"
 
     # -- the end -----------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from ironworks.core.clock import Clock
 from ironworks.core.errors import FencedError, IronworksError
 from ironworks.core.events import Event, Recorded
+from ironworks.core.handoffs import Baseline
 from ironworks.core.models import Claim, Issue, Model
 from ironworks.core.ports import Agent, Forge, Mount, Sandbox, SandboxBackend, SandboxSpec
 from ironworks.core.settings import Settings
@@ -88,6 +89,7 @@ class Floor:
 
     def __post_init__(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self.baselined: asyncio.Future[Baseline] = self._loop.create_future()
         self._slots = asyncio.Semaphore(self.settings.limits.parallel)
 
     @property
@@ -150,6 +152,10 @@ class Floor:
             if data is not None:
                 files[path] = data[:CONTEXT_BYTES].decode("utf-8", "replace")
         return files
+
+    async def baseline(self) -> Baseline:
+        """What fails on base already. Waits for good where it cannot be measured: the run then ends."""
+        return await asyncio.shield(self.baselined)
 
     # -- slots: how many issues are worked on at once ----------------------------------------------
 
@@ -222,7 +228,7 @@ class Floor:
     async def heartbeat(self) -> None:
         """Renew every lease, three times in its life, until cancelled."""
         while True:
-            await asyncio.sleep(self.parts.claims.lease_s / 3)
+            await asyncio.sleep(self.settings.limits.lease_s / 3)
             for subject in list(self._held):
                 await self._renew(subject)
 

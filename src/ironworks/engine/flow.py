@@ -42,5 +42,5 @@ async def flow(line: Line) -> None:
 
     pull = await line.step("propose", PullRequest, propose, line, brief, judgement)
     line.leave_floor()
-    integration = await line.step("integrate", Integration, integrate, line, pull)
+    integration = await line.step("integrate", Integration, integrate, line, pull, verification)
     await line.land(integration)

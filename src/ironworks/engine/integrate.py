@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from ironworks.core.crash import crash_point
 from ironworks.core.errors import ConflictError, FencedError
 from ironworks.core.events import StageFinished, StageStarted
-from ironworks.core.handoffs import Eviction, Integration, Landing, Resolution
+from ironworks.core.handoffs import Eviction, Integration, Landing, Resolution, Verification
 from ironworks.core.models import PullRequest
 from ironworks.core.policy import INTEGRATION_BRANCH, INTEGRATION_PULL
 from ironworks.core.ports import Sandbox
-from ironworks.engine.bench import baseline
-from ironworks.engine.consult import Question, consult
+from ironworks.engine.consult import Question, attempt_number, consult
 from ironworks.engine.evidence import integration_body
 from ironworks.engine.line import Line, Parked
 from ironworks.engine.propose import put_pull
-from ironworks.merge.integrator import ConflictUnit, Landed, Refused
+from ironworks.merge.integrator import Landed, Refused
+from ironworks.merge.union import ConflictUnit
 from ironworks.sandbox.checkout import place
 
 INTEGRATION_REF = f"refs/heads/{INTEGRATION_BRANCH}"
@@ -35,21 +35,23 @@ class Tip:
     start: str
 
 
-async def integrate(line: Line, pull: PullRequest) -> Integration:
+async def integrate(line: Line, pull: PullRequest, verification: Verification) -> Integration:
     """Land one pull request, or evict it with a reason. Idempotent: finds what a crash cut off."""
     floor = line.floor
     await _after_dependencies(line)
     async with floor.integrating, lease(line):
-        started = StageStarted(run=floor.run, issue=line.id, stage="integrate", attempt=line.generation)
+        number = await attempt_number(line, "integrate", f"integrate-{line.generation}", 1)
+        started = StageStarted(run=floor.run, issue=line.id, stage="integrate", attempt=number)
         await line.record(started, "integrate")
         began = time.monotonic()
-        integration = await land_branch(line, pull)
+        passed = frozenset(test for test, outcome in verification.tests.items() if outcome == "passed")
+        integration = await land_branch(line, pull, passed)
         await _publish(line, pull, integration)
         finished = StageFinished(
             run=floor.run,
             issue=line.id,
             stage="integrate",
-            attempt=line.generation,
+            attempt=number,
             outcome="landed" if integration.merged else "evicted",
             duration_s=time.monotonic() - began,
             suite_s=line.suite_s,
@@ -59,18 +61,19 @@ async def integrate(line: Line, pull: PullRequest) -> Integration:
         return integration
 
 
-async def land_branch(line: Line, pull: PullRequest) -> Integration:
-    """Merge, prove, and move the branch; nothing is said in pull requests yet."""
+async def land_branch(line: Line, pull: PullRequest, passed: frozenset[str] = frozenset()) -> Integration:
+    """Merge, prove that the tests in `passed` still pass, and move the branch. Pull requests come later."""
     tip = await integration_tip(line)
     before = await _landed_before(line, pull, tip)
     if before is not None:
         return before
-    known = frozenset((await baseline(line.floor)).failing)
+    known = frozenset((await line.floor.baseline()).failing)
     outcome = await line.floor.bench.integrator.land(
         tip.start,
         pull,
         resolve=lambda unit: _resolve(line, pull, tip, unit),
         known_failing=known,
+        expected=passed,
         name=line.sandbox("integrate", line.generation),
     )
     crash_point("integrate.after_merge")
@@ -84,6 +87,7 @@ async def land_branch(line: Line, pull: PullRequest) -> Integration:
             suite_runs=outcome.suite_runs,
         )
     crash_point("integrate.after_suite")
+    line.suite_s += outcome.run.duration_s
     integration = Integration(
         branch=INTEGRATION_BRANCH,
         commit=outcome.commit,
@@ -183,11 +187,15 @@ async def _resolve(line: Line, pull: PullRequest, tip: Tip, unit: ConflictUnit) 
                 stage="resolve",
                 label=label,
                 context=await line.context(
-                    path=unit.path, base=unit.base, ours=unit.ours, theirs=unit.theirs, reason=unit.reason
+                    path=unit.path,
+                    base=unit.base or "",
+                    ours=unit.ours,
+                    theirs=unit.theirs,
+                    reason=unit.reason,
                 ),
                 input={
                     "path": unit.path,
-                    "base": unit.base,
+                    "base": unit.base or "",
                     "ours": unit.ours,
                     "theirs": unit.theirs,
                     "reason": unit.reason,

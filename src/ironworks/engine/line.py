@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from ironworks.agents.prompt import PromptContext
 from ironworks.core.crash import crash_point
-from ironworks.core.errors import FencedError, IronworksError
+from ironworks.core.errors import FencedError, IronworksError, SandboxError
 from ironworks.core.events import (
     ClaimLost,
     Event,
@@ -88,7 +88,7 @@ class Line:
             self._crash_point("before", name)
             await self.floor.gate(self.id)
             try:
-                result = await work(*args, **kwargs)
+                result = await _twice(work, *args, **kwargs)
             except Parked as rest:
                 return {"parked": rest.reason, "detail": rest.detail}
             except FencedError as error:
@@ -209,3 +209,13 @@ class StepFailed(Exception):
         super().__init__(code, detail)
         self.code = code
         self.detail = detail
+
+
+async def _twice(work: Callable[Args, Awaitable[Shape]], *args: Args.args, **kwargs: Args.kwargs) -> Shape:
+    """Once more where a sandbox died under it: that is the machine's fault, and steps can be repeated."""
+    try:
+        return await work(*args, **kwargs)
+    except SandboxError as error:
+        if error.retry != "now":
+            raise
+        return await work(*args, **kwargs)

@@ -11,7 +11,6 @@ from ironworks.core.events import WorkCaptured
 from ironworks.core.handoffs import TriageReport, Verification, WorkReport
 from ironworks.core.models import Model, Sha
 from ironworks.core.ports import Sandbox
-from ironworks.engine.bench import baseline
 from ironworks.engine.consult import Exchange, Question, consult
 from ironworks.engine.floor import Station
 from ironworks.engine.line import Line, Parked
@@ -68,7 +67,7 @@ async def work(line: Line, brief: Brief, round: int) -> Change:
     known = await line.floor.recall(f"{fact}/change")
     if known is not None:
         return Change.model_validate(known)
-    failing = (await baseline(line.floor)).failing
+    failing = (await line.floor.baseline()).failing
     earlier = await _earlier(line)
     fresh = not line.floor.parts.backend.has_disk(line.work_sandbox)
     captures: list[Change] = []
