@@ -30,10 +30,11 @@ def shell(command: str, **fields: object) -> TestSettings:
     return TestSettings.model_validate({"name": "unit", "command": command, "timeout_s": 30, **fields})
 
 
-def reporting(*verdicts: str, code: int) -> TestSettings:
-    """A suite that writes a report with these verdicts and ends with this exit code."""
+def reporting(*verdicts: str, code: int, first: int = 0) -> TestSettings:
+    """A suite whose report holds tests `t0`, `t1`, ... with these verdicts and that ends with this exit code."""
     cases = "".join(
-        f'<testcase name="t{n}" classname="c">{said}</testcase>' for n, said in enumerate(verdicts)
+        f'<testcase name="t{number}" classname="c">{said}</testcase>'
+        for number, said in enumerate(verdicts, first)
     )
     return shell(f"printf %s '<testsuite>{cases}</testsuite>' > {{junit}}; exit {code}")
 

@@ -80,7 +80,7 @@ def _key(node: ast.stmt, prefix: str) -> Key:
 def _numbered(found: Iterator[tuple[Key, ast.AST]]) -> Iterator[tuple[Key, ast.AST]]:
     seen: Counter[Key] = Counter()
     for key, node in found:
-        seen[key] += 1
+        seen[key] += key[0] != "import"  # The same import twice is the same.
         yield (*key, seen[key]), node
 
 
@@ -139,15 +139,23 @@ def _bound_twice(tree: ast.Module | ast.ClassDef, prefix: str = "") -> Counter[s
     """Names that functions, classes and imports of one container bind more than once, with how often."""
     bound: Counter[str] = Counter()
     inner: Counter[str] = Counter()
+    imported: set[tuple[str, str]] = set()
     for node in tree.body:
         if isinstance(node, ast.Import | ast.ImportFrom):
-            names = {alias.asname or alias.name for alias in node.names if "." not in alias.name} - {"*"}
-            bound.update(prefix + name for name in names)
+            imported |= {(alias.asname or alias.name, ast.dump(_origin(node, alias))) for alias in node.names}
         elif isinstance(node, Function | ast.ClassDef):
             bound[prefix + node.name] += 1
         if isinstance(node, ast.ClassDef):
             inner |= _bound_twice(node, f"{prefix}{node.name}.")
+    bound.update(prefix + name for name, _ in imported if name != "*" and "." not in name)
     return Counter({name: count for name, count in bound.items() if count > 1}) + inner
+
+
+def _origin(node: ast.Import | ast.ImportFrom, alias: ast.alias) -> ast.stmt:
+    """The import of this one name alone, which may stand in a file any number of times."""
+    if isinstance(node, ast.ImportFrom):
+        return ast.ImportFrom(node.module, [alias], node.level)
+    return ast.Import([alias])
 
 
 def _unbound(source: bytes) -> frozenset[str]:
