@@ -33,6 +33,7 @@ class Place:
     def __init__(self, backend: LocalBackend, folder: Path) -> None:
         self.backend = backend
         self.folder = folder
+        self.events: list[Event] = []
         self._gateways: list[Gateway] = []
         self._store = Store(folder / "ironworks.db")
 
@@ -60,8 +61,6 @@ class Place:
             "models": True,
         }
         return gateway.attach(self.sandbox.listener, Grant.model_validate({**about, **grant}), tools=tools)
-
-    events: list[Event] = []
 
     async def sh(self, command: str) -> str:
         result = await self.sandbox.exec(["sh", "-c", command], timeout_s=60)

@@ -230,6 +230,12 @@ async def test_what_is_no_request_for_a_scene_is_refused_and_recorded() -> None:
     async with ScriptedModel(SCRIPT) as model:
         url = f"{model.base_url}/v1/messages"
         bodies: list[Any] = [b"", b"[]", b"[" * 99_999, {"messages": 1}, {"messages": [1, {"role": "user"}]}]
+        unanswered = {"role": "assistant", "content": [CALL]}
+        unasked = {"role": "user", "content": [RESULT]}
+        empty = {"role": "user", "content": [{"type": "text", "text": ""}]}
+        odd = {"role": "user", "content": [{"type": "text", "text": "a", "input": {}}]}
+        for flawed in (unanswered, unasked, empty, odd):
+            bodies += [{"messages": [prompt(), flawed]}, {"messages": [prompt(), flawed, prompt()]}]
         for body in [*bodies, {"messages": [prompt("resolve")]}]:
             assert (await asyncio.to_thread(post_now, url, body, 30)).status == 400
         assert model.exchanges[-1].outcome == "no scene for resolve of fix-add, round 1"
@@ -260,7 +266,7 @@ async def test_forty_agents_at_once_get_their_own_steps() -> None:
 def test_it_runs_as_a_process_that_prints_its_url_and_logs(tmp_path: Path) -> None:
     script, log = tmp_path / "script.json", tmp_path / "log.jsonl"
     script.write_text(SCRIPT.to_json(), "utf-8")
-    command = [sys.executable, "-m", "ironworks.testing.model", script, "--log", log, "--until-eof"]
+    command = [sys.executable, "-m", "ironworks.testing.model", str(script), "--log", str(log), "--until-eof"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None

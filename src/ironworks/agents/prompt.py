@@ -78,9 +78,8 @@ def fenced(text: str, label: str) -> str:
     if len(text) > MAX_TEXT:
         half = MAX_TEXT // 2
         shown = f"{text[:half]}\n[... {len(text) - MAX_TEXT} characters left out ...]\n{text[-half:]}"
-    seed = shown
-    while (tag := f"{label}-{_digest(seed)}") in shown:
-        seed += "."
+    # Nobody can write a text that contains its own hash.
+    tag = f"{label}-{_digest(shown)}"
     return f"<{tag}>\n{shown}\n</{tag}>"
 
 
@@ -93,7 +92,7 @@ def bullets(values: Sequence[str]) -> str:
 
 
 def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:24]
 
 
 def _schema(stage: AgentStage) -> str:

@@ -16,7 +16,7 @@ import h11
 
 from ironworks.core.models import Model
 from ironworks.testing.script import Fault, SayStep, Scene, Script, Step, TokenCount, load_script
-from ironworks.testing.wire import Asked, answer, asked, error_body, events
+from ironworks.testing.wire import Asked, answer, asked, error_body, events, flaw
 
 MAX_BODY = 64_000_000
 MAX_RECORDED = 10_000
@@ -116,10 +116,11 @@ class ScriptedModel:
 
     async def _answer(self, body: bytes, key: str, reply: "_Reply") -> None:
         request = _parsed(body)
+        wrong = flaw(request["messages"]) if request else "not a Messages request"
         about = asked(request["messages"]) if request else None
         scene = None if about is None else self.script.scene(about.stage, about.issue, about.round)
-        if request is None or about is None or scene is None:
-            reason = "not a Messages request" if request is None else f"no scene for {_name(about)}"
+        if wrong or request is None or about is None or scene is None:
+            reason = wrong or f"no scene for {_name(about)}"
             self._record(Exchange(outcome=reason, key=key, at_s=time.monotonic()))
             await reply.send(400, error_body(400, reason))
             return

@@ -22,6 +22,7 @@ ERROR_TYPES: Mapping[int, str] = {
     429: "rate_limit_error",
     529: "overloaded_error",
 }
+TEXT_KEYS = frozenset({"type", "text", "cache_control", "citations"})
 ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     "bash": ("command",),
     "read": ("path",),
@@ -61,6 +62,23 @@ def asked(messages: list[Any]) -> Asked | None:
                 step = 0
             step += block.get("type") == "tool_result" and not text_of(block).startswith(INTERRUPTED)
     return found.model_copy(update={"step": step}) if found else None
+
+
+def flaw(messages: list[Any]) -> str:
+    """What a real provider would refuse about the conversation; empty if nothing."""
+    waiting: set[str] = set()
+    for message in messages:
+        blocks = blocks_of(message)
+        given = {str(block.get("tool_use_id")) for block in blocks if block.get("type") == "tool_result"}
+        if given != waiting:
+            return "every tool_use needs its tool_result in the next message, and no other"
+        waiting = {str(block.get("id")) for block in blocks if block.get("type") == "tool_use"}
+        for block in blocks:
+            if block.get("type") == "text" and (not block.get("text") or block.keys() - TEXT_KEYS):
+                return "a text block has text and nothing else"
+        if not blocks:
+            return "a message needs content"
+    return "" if not waiting else "the conversation ends with a tool_use"
 
 
 def blocks_of(message: Any) -> list[dict[str, Any]]:

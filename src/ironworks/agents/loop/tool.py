@@ -36,6 +36,7 @@ def bash(command: str, timeout_s: int = 600) -> str:
         note = f"[exit {process.wait(min(timeout_s, TOOL_WAIT_S))}]"
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
         note = f"[stopped after {timeout_s} s]"
     return f"{output.text()}\n{note}"
 
@@ -53,6 +54,10 @@ class Output:
         self.thread.start()
 
     def read(self) -> None:
+        with self.pipe:
+            self.take()
+
+    def take(self) -> None:
         told_s = time.monotonic()
         while data := os.read(self.pipe.fileno(), 65536):
             room = MAX_TOOL_TEXT // 4 - len(self.head)

@@ -6,7 +6,7 @@ import http.client
 import json
 import time
 import urllib.parse
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
 from .event import MAX_SHOWN, Broken, Message, Stop, clip, emit
@@ -31,7 +31,10 @@ def post(url: str, body: bytes, headers: dict[str, str], timeout_s: float) -> ht
 class Client:
     """One model behind one Messages endpoint."""
 
-    def __init__(self, task: dict[str, Any], tools: list[Message]) -> None:
+    def __init__(
+        self, task: dict[str, Any], tools: list[Message], *, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        self.sleep = sleep
         self.url = task["base_url"].rstrip("/") + "/v1/messages"
         self.headers = {"x-api-key": task["key"], "anthropic-version": "2023-06-01"}
         self.fixed: Message = {"model": task["model"], "max_tokens": task["max_tokens"], "tools": tools}
@@ -49,7 +52,7 @@ class Client:
                 failure = broken
             delay_s = min(30.0, 0.5 * 2**attempt) if failure.after_s is None else failure.after_s
             emit("retry", reason=str(failure), delay_s=delay_s)
-            time.sleep(delay_s)
+            self.sleep(delay_s)
             # Some gateways break streams of certain models always: the whole answer is asked for then.
             stream = stream and not failure.midway
         raise Stop(f"the model did not answer in {RETRIES} tries: {failure}", 1)
@@ -106,9 +109,7 @@ def read_stream(lines: Iterable[bytes]) -> Message:
         elif kind == "content_block_start":
             message["content"].append(event["content_block"])
         elif kind == "content_block_delta":
-            add_delta(
-                message["content"][-1], event["delta"], parts.setdefault(len(message["content"]) - 1, [])
-            )
+            add_delta(message["content"], event["delta"], parts)
         elif kind == "message_delta":
             message.update(event["delta"])
             message["usage"] = {**message.get("usage", {}), **event.get("usage", {})}
@@ -121,12 +122,13 @@ def read_stream(lines: Iterable[bytes]) -> Message:
     raise Broken("the stream ended early", midway=True)
 
 
-def add_delta(block: Message, delta: Message, inputs: list[str]) -> None:
+def add_delta(content: list[Message], delta: Message, parts: dict[int, list[str]]) -> None:
+    block = content[-1]
     for key in ("text", "thinking", "signature"):
         if key in delta:
             block[key] = block.get(key, "") + delta[key]
     if "partial_json" in delta:
-        inputs.append(delta["partial_json"])
+        parts.setdefault(len(content) - 1, []).append(delta["partial_json"])
 
 
 def parsed_input(text: str) -> Any:
