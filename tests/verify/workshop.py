@@ -31,7 +31,7 @@ def shell(command: str, **fields: object) -> TestSettings:
 
 
 def reporting(*verdicts: str, code: int, first: int = 0) -> TestSettings:
-    """A suite whose report holds tests `t0`, `t1`, ... with these verdicts and that ends with this exit code."""
+    """A suite whose report holds tests `t0`, `t1`, ... with these verdicts, and its exit code."""
     cases = "".join(
         f'<testcase name="t{number}" classname="c">{said}</testcase>'
         for number, said in enumerate(verdicts, first)

@@ -13,6 +13,8 @@ from ironworks.merge.proof import proof
 from ironworks.merge.union import ConflictUnit, unite, with_resolutions
 from ironworks.verify.suite import SuiteRun, Suites
 
+__all__ = ["ConflictUnit", "Integrator", "Landed", "Refused", "Resolver"]
+
 RESOLUTION_TRIES = 2
 MOST_NAMED = 20
 
