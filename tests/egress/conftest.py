@@ -15,6 +15,7 @@ from ironworks.core.clock import SystemClock
 from ironworks.core.events import Event
 from ironworks.core.settings import NetworkSettings, Price, ProviderSettings
 from ironworks.egress.attachment import Attachment
+from ironworks.egress.client import Limits
 from ironworks.egress.gateway import Gateway
 from ironworks.egress.grant import Grant, Tools
 from ironworks.store.ledger import Ledger
@@ -85,6 +86,7 @@ def open_box(tmp_path: Path) -> OpenBox:
         tools: Tools | None = None,
         names: dict[str, Sequence[str]] | None = None,
         presets: dict[str, Sequence[tuple[str, int]]] | None = None,
+        limits: Limits = Limits(),  # noqa: B008 - frozen
     ) -> AsyncIterator[Box]:
         async def resolver(name: str, port: int) -> Sequence[str]:
             return {"127.0.0.1": ["127.0.0.1"], **(names or {})}.get(name, [])
@@ -105,6 +107,7 @@ def open_box(tmp_path: Path) -> OpenBox:
             on_event=lambda event, key: events.append((event, key)),
             resolver=resolver,
             presets=lookup,
+            limits=limits,
         )
         with listener() as socket:
             box = Box(gateway, ledger, socket, gateway.attach(socket, grant, tools=tools), events)

@@ -157,3 +157,10 @@ def raw(port: int, data: bytes, *, timeout_s: float = 3) -> bytes:
             # Cut off, or silent for too long: what came until then is the answer.
             pass
     return b"".join(parts)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Wait for something that another task or thread does; TimeoutError when it does not."""
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110 - there is no event to wait for
+            await asyncio.sleep(0.01)

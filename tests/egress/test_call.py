@@ -17,6 +17,7 @@ from tests.egress.stub import (
     message,
     stream_events,
     stub,
+    until,
 )
 
 from ironworks.core.events import UsageRecorded
@@ -158,9 +159,7 @@ async def test_a_client_that_leaves_in_mid_stream_is_charged_what_was_reserved(o
         await reader.readuntil(b"message_start")
         reserved = box.ledger.spent(issue="i")
         writer.transport.abort()
-        async with asyncio.timeout(20):
-            while not box.ledger.usage(run="r"):
-                await asyncio.sleep(0.01)
+        await until(lambda: box.ledger.usage(run="r"))
         assert box.ledger.usage(run="r")[0].estimated
         assert box.ledger.spent(issue="i") == reserved > 0.01
 
@@ -172,9 +171,7 @@ async def test_closing_an_attachment_settles_what_is_under_way(open_box: OpenBox
 
     async with stub(behave) as up, open_box(providers={"claude": anthropic(up.url)}) as box:
         call = asyncio.create_task(box.ask("POST", "/claude/v1/messages", body=body()))
-        async with asyncio.timeout(20):
-            while not up.seen:
-                await asyncio.sleep(0.01)
+        await until(lambda: up.seen)
         await box.attachment.close()
         assert len(box.ledger.usage(run="r")) == 1
         with pytest.raises((OSError, http.client.HTTPException)):
@@ -278,15 +275,15 @@ async def test_a_model_without_a_price_is_refused_with_the_line_to_add(open_box:
         "openai": "/up/responses",
         "gemini": "/up/v1beta/models/no-such-model-9:streamGenerateContent?alt=sse",
     }
-    async with stub(always(answer(message()))) as up:
-        async with open_box(providers={"up": anthropic(up.url, kind=kind, prices={})}) as box:
-            reply = await box.ask("POST", targets[kind], body=body(model="no-such-model-9"))
-            assert reply.status == 403
-            assert (
-                'prices."no-such-model-9" = { input = 3.0, output = 15.0 }' in reply.json["error"]["message"]
-            )
-            assert "[providers.up]" in reply.json["error"]["message"]
-            assert up.seen == []
+    async with (
+        stub(always(answer(message()))) as up,
+        open_box(providers={"up": anthropic(up.url, kind=kind, prices={})}) as box,
+    ):
+        reply = await box.ask("POST", targets[kind], body=body(model="no-such-model-9"))
+        assert reply.status == 403
+        assert 'prices."no-such-model-9" = { input = 3.0, output = 15.0 }' in reply.json["error"]["message"]
+        assert "[providers.up]" in reply.json["error"]["message"]
+        assert up.seen == []
 
 
 @pytest.mark.spec("EG-7")
@@ -294,19 +291,22 @@ async def test_the_public_price_list_is_used_where_the_operator_names_no_price(o
     usage = {"cache_read_input_tokens": 50_000, "cache_creation_input_tokens": 2000}
     document = json.loads(message(1000, 400, **usage))
     document["usage"]["cache_creation"] = {"ephemeral_1h_input_tokens": 500}
-    async with stub(always(answer(json.dumps(document).encode()))) as up:
-        async with open_box(providers={"claude": anthropic(up.url, prices={})}) as box:
-            await box.ask("POST", "/claude/v1/messages", body=body(model="claude-opus-4-5"))
-            assert box.ledger.spent() == pytest.approx(0.054375)
+    async with (
+        stub(always(answer(json.dumps(document).encode()))) as up,
+        open_box(providers={"claude": anthropic(up.url, prices={})}) as box,
+    ):
+        await box.ask("POST", "/claude/v1/messages", body=body(model="claude-opus-4-5"))
+        assert box.ledger.spent() == pytest.approx(0.054375)
 
 
 @pytest.mark.spec("EG-7")
 async def test_an_operators_price_for_all_models_may_be_nothing(open_box: OpenBox) -> None:
     free = {"*": Price(input=0, output=0)}
     request = body(model="local", messages=[])
-    async with stub(always(answer(message(10**6, 10**6)))) as up, open_box(
-        providers={"own": anthropic(up.url, kind="openai", key=None, prices=free)}
-    ) as box:
+    async with (
+        stub(always(answer(message(10**6, 10**6)))) as up,
+        open_box(providers={"own": anthropic(up.url, kind="openai", key=None, prices=free)}) as box,
+    ):
         assert (await box.ask("POST", "/own/v1/chat/completions", body=request)).status == 200
         assert up.seen[0].json == json.loads(request)
         assert up.seen[0].header("authorization") is None
@@ -391,11 +391,13 @@ async def test_counting_tokens_and_listing_models_are_free(open_box: OpenBox) ->
 
 @pytest.mark.spec("EG-9")
 async def test_a_sandbox_without_the_grant_talks_to_no_model(open_box: OpenBox) -> None:
-    async with stub(always(answer(message()))) as up:
-        async with open_box(providers={"claude": anthropic(up.url)}, grant=grant(models=False)) as box:
-            assert (await box.ask("POST", "/claude/v1/messages", body=body())).status == 403
-            assert not any("PROVIDER" in name or "ANTHROPIC" in name for name in box.attachment.env)
-            assert up.seen == []
+    async with (
+        stub(always(answer(message()))) as up,
+        open_box(providers={"claude": anthropic(up.url)}, grant=grant(models=False)) as box,
+    ):
+        assert (await box.ask("POST", "/claude/v1/messages", body=body())).status == 403
+        assert not any("PROVIDER" in name or "ANTHROPIC" in name for name in box.attachment.env)
+        assert up.seen == []
 
 
 @pytest.mark.spec("EG-10")
@@ -470,30 +472,34 @@ async def test_openai_streams_are_made_to_report_their_usage(open_box: OpenBox) 
         b'"prompt_tokens_details": {"cached_tokens": 40}}}\n\n',
         b"data: [DONE]\n\n",
     ]
-    async with stub(streaming(*chunks)) as up:
-        async with open_box(providers={"gpt": anthropic(f"{up.url}/v1", kind="openai")}) as box:
-            reply = await box.ask("POST", "/gpt/v1/chat/completions", body=body(stream=True))
-            assert reply.body == b"".join(chunks)
-            assert up.seen[0].target == "/v1/chat/completions"
-            assert up.seen[0].header("authorization") == f"Bearer {KEY}"
-            assert up.seen[0].json["stream_options"] == {"include_usage": True}
-            assert box.ledger.usage(run="r")[0].cache_read_tokens == 40
-            assert not box.ledger.usage(run="r")[0].estimated
+    async with (
+        stub(streaming(*chunks)) as up,
+        open_box(providers={"gpt": anthropic(f"{up.url}/v1", kind="openai")}) as box,
+    ):
+        reply = await box.ask("POST", "/gpt/v1/chat/completions", body=body(stream=True))
+        assert reply.body == b"".join(chunks)
+        assert up.seen[0].target == "/v1/chat/completions"
+        assert up.seen[0].header("authorization") == f"Bearer {KEY}"
+        assert up.seen[0].json["stream_options"] == {"include_usage": True}
+        assert box.ledger.usage(run="r")[0].cache_read_tokens == 40
+        assert not box.ledger.usage(run="r")[0].estimated
 
 
 async def test_gemini_is_keyed_limited_and_metered(open_box: OpenBox) -> None:
     data = {"usageMetadata": {"promptTokenCount": 100, "candidatesTokenCount": 10, "thoughtsTokenCount": 5}}
-    async with stub(streaming(f"data: {json.dumps(data)}\n\n".encode())) as up:
-        async with open_box(providers={"gem": anthropic(up.url, kind="gemini")}) as box:
-            request = {"contents": [], "generation_config": {"max_output_tokens": 10**7, "temperature": 0}}
-            target = "/gem/v1beta/models/m:streamGenerateContent?alt=sse&key=mine"
-            await box.ask("POST", target, body=json.dumps(request).encode())
-            assert up.seen[0].target == "/v1beta/models/m:streamGenerateContent?alt=sse"
-            assert up.seen[0].header("x-goog-api-key") == KEY
-            config = up.seen[0].json["generationConfig"]
-            assert config["temperature"] == 0
-            assert config["maxOutputTokens"] < 10**6
-            assert box.ledger.spent() == pytest.approx((100 + 15 * 10) / 1e6)
+    async with (
+        stub(streaming(f"data: {json.dumps(data)}\n\n".encode())) as up,
+        open_box(providers={"gem": anthropic(up.url, kind="gemini")}) as box,
+    ):
+        request = {"contents": [], "generation_config": {"max_output_tokens": 10**7, "temperature": 0}}
+        target = "/gem/v1beta/models/m:streamGenerateContent?alt=sse&key=mine"
+        await box.ask("POST", target, body=json.dumps(request).encode())
+        assert up.seen[0].target == "/v1beta/models/m:streamGenerateContent?alt=sse"
+        assert up.seen[0].header("x-goog-api-key") == KEY
+        config = up.seen[0].json["generationConfig"]
+        assert config["temperature"] == 0
+        assert config["maxOutputTokens"] < 10**6
+        assert box.ledger.spent() == pytest.approx((100 + 15 * 10) / 1e6)
 
 
 @pytest.mark.parametrize(

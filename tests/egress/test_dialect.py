@@ -12,10 +12,11 @@ from ironworks.egress.dialect import Dialect
 from ironworks.egress.provider import DIALECTS
 
 WORDS = [
-    "model", "max_tokens", "max_output_tokens", "thinking", "budget_tokens", "tools", "type", "messages", "input",
-    "contents", "source", "usage", "message", "response", "generationConfig", "generation_config", "maxOutputTokens",
-    "candidateCount", "n", "service_tier", "usageMetadata", "promptTokenCount", "prompt_tokens", "stream",
-    "stream_options", "prompt_tokens_details", "cache_creation", "web_search", "file_id", "input_tokens",
+    "model", "max_tokens", "max_output_tokens", "thinking", "budget_tokens", "tools", "type", "messages",
+    "input", "contents", "source", "usage", "message", "response", "generationConfig", "generation_config",
+    "maxOutputTokens", "candidateCount", "n", "service_tier", "usageMetadata", "promptTokenCount",
+    "prompt_tokens", "stream", "stream_options", "prompt_tokens_details", "cache_creation", "web_search",
+    "file_id", "input_tokens",
 ]  # fmt: skip
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.sampled_from(WORDS)
 VALUES = st.recursive(

@@ -1,5 +1,6 @@
 """Usage is read from an answer however it is cut up."""
 
+import itertools
 import json
 
 import pytest
@@ -20,7 +21,7 @@ STREAM = b"".join(stream_events(120, 34))
 def test_a_stream_may_be_cut_anywhere(cuts: list[int]) -> None:
     meter = Meter(AnthropicDialect(), streaming=True)
     places = sorted({0, len(STREAM), *cuts})
-    for start, end in zip(places, places[1:], strict=False):
+    for start, end in itertools.pairwise(places):
         meter.feed(STREAM[start:end])
     assert meter.complete
     assert meter.finish() == Tokens(120, 34)

@@ -90,7 +90,8 @@ class Call:
         """The request as it is sent: re-encoded, so that what was priced is what is read, and limited."""
         body = self._dialect.prepared(body)
         quote, limit = reservation.quote, reservation.limit
-        if limit != quote.limit and quote.cost(limit) > quote.cost(0):
+        if quote.cost(limit) > quote.cost(0):
+            # Also when it is what was asked for: a request may carry its limit under two names.
             body = self._dialect.limited(body, limit)
         return json.dumps(body, separators=(",", ":")).encode()
 

@@ -12,17 +12,23 @@ from ironworks.egress.refusal import Refusal
 
 HEAD_BYTES = 64 << 10
 BODY_BYTES = 32 << 20
-HEAD_S = 30.0
-"""From the first byte of a request to the end of its head: a slow sender is cut off."""
-IDLE_S = 120.0
-BODY_S = 120.0
-WRITE_S = 600.0
-"""A paused sandbox reads nothing for a while."""
 LINGER_S, LINGER_BYTES = 3.0, 64 << 20
 _READ = 1 << 16
 
 H11Event = h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]
 Handler = Callable[["Request", "Reply"], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long the gateway waits for a sandbox."""
+
+    idle_s: float = 120.0
+    head_s: float = 30.0
+    """From the first byte of a request to the end of its head: a slow sender is cut off."""
+    body_s: float = 120.0
+    write_s: float = 600.0
+    """A paused sandbox reads nothing for a while."""
 
 
 @dataclass(frozen=True)
@@ -75,11 +81,17 @@ class Client:
     """One connection from inside a sandbox."""
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, on_traffic: Callable[[], None]
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        limits: Limits,
+        *,
+        on_traffic: Callable[[], None],
     ) -> None:
         self.reader = reader
         self.writer = writer
         self.http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES)
+        self._limits = limits
         self._on_traffic = on_traffic
 
     async def serve(self, handle: Handler) -> None:
@@ -106,7 +118,7 @@ class Client:
     async def write(self, event: h11.Event) -> None:
         try:
             self.writer.write(self.http.send(event) or b"")
-            async with asyncio.timeout(WRITE_S):
+            async with asyncio.timeout(self._limits.write_s):
                 await self.writer.drain()
         except (OSError, h11.LocalProtocolError):
             raise Gone from None
@@ -120,7 +132,7 @@ class Client:
             await self.write(h11.InformationalResponse(status_code=100, headers=[]))
         body = bytearray()
         try:
-            async with asyncio.timeout(BODY_S):
+            async with asyncio.timeout(self._limits.body_s):
                 while isinstance(part := await self._event(), h11.Data):
                     body += part.data
                     if len(body) > BODY_BYTES:
@@ -129,18 +141,20 @@ class Client:
                         )
         except TimeoutError:
             raise Refusal(408, "too-slow", "the request body did not arrive in time") from None
+        if {b"content-length", b"transfer-encoding"} <= {name for name, _ in head.headers}:
+            raise Refusal(400, "bad-request", "a request has a content-length or chunks, not both")
         method, target = head.method.decode(), head.target.decode("latin-1")
         return Request(method, target, list(head.headers), bytes(body))
 
     async def _head(self) -> H11Event:
         if not self.http.trailing_data[0]:
             try:
-                async with asyncio.timeout(IDLE_S):
+                async with asyncio.timeout(self._limits.idle_s):
                     await self._receive()
             except TimeoutError:
                 raise Gone from None
         try:
-            async with asyncio.timeout(HEAD_S):
+            async with asyncio.timeout(self._limits.head_s):
                 return await self._event()
         except TimeoutError:
             raise Refusal(408, "too-slow", "the request head did not arrive in time") from None

@@ -12,6 +12,7 @@ from ironworks.core.settings import NetworkSettings, ProviderSettings
 from ironworks.egress.allowlist import AllowList
 from ironworks.egress.attachment import Attachment
 from ironworks.egress.budget import Budget
+from ironworks.egress.client import Limits
 from ironworks.egress.forward import Attached, Forwarder, Secrets
 from ironworks.egress.grant import Grant, Tools
 from ironworks.egress.host import Resolver, resolve
@@ -40,6 +41,7 @@ class Gateway:
         on_event: Callable[[Event, str], None],
         resolver: Resolver = resolve,
         presets: PresetLookup | None = None,
+        limits: Limits = Limits(),  # noqa: B008 - frozen
     ) -> None:
         if taken := RESERVED & providers.keys():
             raise ConfigError(f"[providers.{min(taken)}]: the name is taken by the gateway itself")
@@ -53,6 +55,7 @@ class Gateway:
         self._on_event = on_event
         self._resolver = resolver
         self._presets = presets or Presets()
+        self._limits = limits
         self._attachments: weakref.WeakSet[Attachment] = weakref.WeakSet()
 
     def attach(self, listener: socket.socket, grant: Grant, *, tools: Tools | None = None) -> Attachment:
@@ -69,6 +72,7 @@ class Gateway:
             budget=self._budget,
             tools=tools,
             clock=self._clock,
+            limits=self._limits,
             on_event=self._on_event,
         )
         self._attachments.add(attachment)

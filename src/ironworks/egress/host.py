@@ -45,12 +45,12 @@ def authority(text: str, default_port: int | None) -> tuple[str, int]:
 def is_public(address: str) -> bool:
     """Whether an address, and each IPv4 address wrapped in it, belongs to the public internet."""
     ip = ipaddress.ip_address(address.partition("%")[0])
+    if ip in _NAT64:
+        return is_public(str(ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)))
     if ip.is_multicast or ip.is_reserved or not ip.is_global:
         return False
     if isinstance(ip, ipaddress.IPv6Address):
-        wrapped = [ip.ipv4_mapped, ip.sixtofour, ip.teredo[1] if ip.teredo else None]
-        if ip in _NAT64:
-            wrapped.append(ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF))
+        wrapped = (ip.ipv4_mapped, ip.sixtofour, ip.teredo[1] if ip.teredo else None)
         return all(is_public(str(v4)) for v4 in wrapped if v4 is not None)
     return True
 

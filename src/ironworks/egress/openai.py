@@ -10,7 +10,7 @@ from ironworks.egress.tokens import Tokens, count, part
 _CLIENT_TOOLS = {"function", "custom", "local_shell", "apply_patch"}
 _SERVER_STATE = ("previous_response_id", "conversation", "background", "web_search_options", "prompt")
 _LIMITS = ("max_completion_tokens", "max_output_tokens", "max_tokens")
-_LAST = {"response.completed", "response.incomplete", "response.failed"}
+_LAST = ("response.completed", "response.incomplete", "response.failed")
 
 
 class OpenAIDialect(Dialect):
