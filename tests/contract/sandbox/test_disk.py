@@ -98,6 +98,16 @@ async def test_a_snapshot_of_a_folder_closed_to_its_owner_works(backend: Sandbox
     assert not backend.has_disk("second")
 
 
+@pytest.mark.spec("SB-8")
+async def test_a_sandbox_that_locked_itself_out_of_its_folders_can_be_continued(
+    backend: SandboxBackend,
+) -> None:
+    first = await backend.create(SandboxSpec(name="one"))
+    await sh(first, "printf x > f; chmod 000 /work /home/agent")
+    await first.stop()
+    assert await sh(await backend.create(SandboxSpec(name="one")), "cat f; touch g ~/g") == "x"
+
+
 @pytest.mark.spec("SB-9")
 async def test_a_chain_of_snapshots_is_a_bounded_one(backend: SandboxBackend) -> None:
     below = None

@@ -1,4 +1,4 @@
-"""Programs that the tests run as processes of their own, to be killed: `python orchestrator.py WHAT STATE ...`."""
+"""Programs that the tests run as processes of their own, to be killed."""
 
 import asyncio
 import os

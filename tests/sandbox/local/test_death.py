@@ -28,7 +28,7 @@ def start(*arguments: str) -> "subprocess.Popen[str]":
 
 
 def called(mark: str) -> dict[int, int]:
-    """The processes of the whole machine that are called `mark`, and the ticks of processor time each has had."""
+    """The machine's processes that are called `mark`, and the ticks of processor time each has had."""
     found = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():

@@ -99,18 +99,27 @@ class LocalBackend:
         try:
             group = self._cgroups.group(spec)
             sandbox = await self._boot(spec, disk, group)
-        except BaseException:
+        finally:
+            # From here on the lock lives exactly as long as the sandbox, which holds the other copy.
             disk.unlock()
-            raise
         self._running[spec.name] = sandbox
         return sandbox
 
     async def _boot(self, spec: SandboxSpec, disk: Disk, group: Group) -> LocalSandbox:
         arguments = list(self._arguments(spec, disk))
-        booted = await self._launcher.boot(arguments, disk.held)
-        group.add(booted.pid)
-        disk.record(booted.pid)
-        return LocalSandbox(disk, self._view.environment() | spec.env, booted, group)
+        try:
+            booted = await self._launcher.boot(arguments, disk.held)
+        except BaseException:
+            group.remove()
+            raise
+        sandbox = LocalSandbox(disk, self._view.environment() | spec.env, booted, group)
+        try:
+            group.add(booted.pid)
+            disk.record(booted.pid)
+        except BaseException:
+            await sandbox.stop()
+            raise
+        return sandbox
 
     def _arguments(self, spec: SandboxSpec, disk: Disk) -> Iterator[str]:
         yield from isolation()
@@ -119,7 +128,7 @@ class LocalBackend:
             layers = self._disks.layers(disk, area)
             yield from overlay(layers, disk.upper(area), disk.scratch(area), inside)
         yield from mount_arguments(spec.mounts)
-        yield from ("--remount-ro", "/", "--chdir", "/work")
+        yield from ("--remount-ro", "/", "--chdir", "/")
 
     async def _stop(self, name: str) -> None:
         if name in self._running:

@@ -35,9 +35,9 @@ class Group:
             (folder / "cgroup.procs").write_text(str(pid), "ascii")
 
     def remove(self) -> None:
-        """Once no process is in it."""
+        """Once no process is in it; what the kernel still holds is swept at the next start."""
         for folder in self.folders:
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(OSError):
                 folder.rmdir()
 
     def memory_peak_bytes(self) -> int:

@@ -98,7 +98,7 @@ class Channel:
             return
         try:
             self._take(json.loads(data), fds, pid)
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, LookupError, TypeError, RecursionError):
             # Empty: pid 1 is gone. Anything else that it would not say: it is not ours any more.
             self.close()
         for fd in fds:

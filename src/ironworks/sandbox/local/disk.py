@@ -47,7 +47,7 @@ class Disk:
 
     @property
     def held(self) -> int:
-        """The lock's descriptor. It is locked until every copy of it is closed, so the sandbox gets one."""
+        """The lock's descriptor. It is locked until every copy of it is closed; the sandbox gets one."""
         assert self._lock is not None
         return self._lock
 
@@ -91,6 +91,9 @@ class DiskStore:
             write_json(disk.path / "meta.json", {"snapshot": snapshot})
         disk.lock()
         self._finish_freezing(disk)
+        for area, _ in AREAS:
+            # A command may have closed the folder itself; whoever continues on the disk must get in.
+            tree.make_movable(disk.upper(area))
         return disk
 
     def layers(self, disk: Disk, area: str) -> list[Path]:
@@ -212,8 +215,6 @@ def write_json(path: Path, data: dict[str, str | None]) -> None:
     partial = path.with_suffix(".partial")
     with partial.open("w", encoding="utf-8") as file:
         json.dump(data, file)
-        file.flush()
-        os.fsync(file.fileno())
     partial.rename(path)
 
 

@@ -111,7 +111,6 @@ class LocalSandbox:
             self.listener.close()
             await asyncio.to_thread(reap, self._process)
             self._group.remove()
-            self._disk.unlock()
             os.close(self._pidfd)
             self._stopped = True
 

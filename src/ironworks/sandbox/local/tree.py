@@ -21,7 +21,7 @@ def size_bytes(path: Path) -> int:
 
 
 def make_movable(folder: Path) -> None:
-    """A folder moves only when its owner may write it, whatever a sandbox has made of its mode."""
+    """Open a folder to its owner, whatever a sandbox has made of its mode: else it cannot be moved."""
     folder.chmod(stat.S_IMODE(folder.lstat().st_mode) | stat.S_IRWXU)
 
 

@@ -1,0 +1,87 @@
+"""Limits hold where the host has the capability, and are refused, never ignored, where it has not."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from tests.contract.sandbox.commands import sh
+
+from ironworks.core.errors import CapabilityError
+from ironworks.core.ports import Capability, SandboxBackend, SandboxSpec
+
+Require = Callable[[Capability], None]
+BOMB = """
+import os, time
+made = 0
+while True:
+    try: pid = os.fork()
+    except OSError: break
+    if pid == 0: time.sleep(600)
+    made += 1
+print(made, flush=True)
+os._exit(0)
+"""
+LIMITS: dict[Capability, dict[str, int]] = {
+    "memory_limit": {"memory_bytes": 256 << 20},
+    "pids_limit": {"pids": 50},
+    "cpu_limit": {"cpus": 1},
+    "disk_limit": {"disk_bytes": 1 << 30},
+}
+
+
+@pytest.mark.spec("SB-19")
+async def test_processes_are_limited_and_others_do_not_notice(
+    backend: SandboxBackend, require: Require
+) -> None:
+    require("pids_limit")
+    one = await backend.create(SandboxSpec(name="one", pids=50))
+    two = await backend.create(SandboxSpec(name="two", pids=50))
+    running = asyncio.create_task(one.exec(["/usr/bin/python3", "-c", BOMB], timeout_s=60))
+    for _ in range(10):
+        assert await sh(two, "echo alive") == "alive\n"
+        await asyncio.sleep(0.05)
+    made = int((await running).stdout)
+    assert 20 <= made <= 50
+    last = asyncio.create_task(one.exec(["sleep", "600"], timeout_s=60))
+    await asyncio.sleep(0)
+    refused = await one.exec(["true"], timeout_s=20)
+    assert refused.exit_code == 126
+    assert b"cannot start a process" in refused.stderr
+    await one.kill_all()
+    assert (await last).exit_code == -9
+    assert await sh(one, "echo alive") == "alive\n"
+
+
+@pytest.mark.spec("SB-19")
+async def test_memory_is_limited_and_the_sandbox_lives_on(backend: SandboxBackend, require: Require) -> None:
+    require("memory_limit")
+    sandbox = await backend.create(SandboxSpec(name="one", memory_bytes=128 << 20))
+    script = "import sys\nx = bytearray(b'x') * (64 << 20)\nprint('half', flush=True)\nx *= 16\nprint('all')"
+    result = await sandbox.exec(["/usr/bin/python3", "-c", script], timeout_s=60)
+    assert (result.exit_code, result.stdout) == (-9, b"half\n")
+    assert await sh(sandbox, "echo alive") == "alive\n"
+    assert 64 << 20 <= (await sandbox.usage()).memory_peak_bytes <= 129 << 20
+
+
+@pytest.mark.spec("SB-19")
+async def test_processor_time_is_limited(backend: SandboxBackend, require: Require) -> None:
+    require("cpu_limit")
+    sandbox = await backend.create(SandboxSpec(name="one", cpus=0.1))
+    before = await sandbox.usage()
+    result = await sandbox.exec(["sh", "-c", "while :; do :; done"], timeout_s=2)
+    assert result.timed_out
+    used_s = (await sandbox.usage()).cpu_s - before.cpu_s
+    assert 0 < used_s <= 0.25 * result.duration_s
+
+
+@pytest.mark.spec("SB-19")
+@pytest.mark.parametrize("capability", LIMITS)
+async def test_a_limit_that_cannot_be_held_is_refused(
+    backend: SandboxBackend, capability: Capability
+) -> None:
+    spec = SandboxSpec.model_validate({"name": "one", **LIMITS[capability]})
+    if capability in backend.capabilities():
+        assert (await (await backend.create(spec)).exec(["true"], timeout_s=20)).ok
+    else:
+        with pytest.raises(CapabilityError):
+            await backend.create(spec)

@@ -1,0 +1,124 @@
+"""Disks on a real file system, in every state that a killed process may leave."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from ironworks.core.errors import MissingError, RefusedError
+from ironworks.sandbox.local.disk import MAX_CHAIN, DiskStore, end_process, read_json, start_time, write_json
+from ironworks.sandbox.local.tree import remove_tree, size_bytes
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> DiskStore:
+    return DiskStore(tmp_path)
+
+
+def filled(store: DiskStore, name: str) -> Path:
+    disk = store.open(name, None)
+    (disk.upper("work") / "f").write_text(name)
+    (disk.upper("home") / "h").write_text(name)
+    disk.unlock()
+    return disk.path
+
+
+@pytest.mark.spec("SB-18")
+@pytest.mark.parametrize("steps", range(5))
+def test_a_freeze_that_was_cut_short_is_finished_when_the_disk_is_opened(
+    store: DiskStore, steps: int
+) -> None:
+    path = filled(store, "one")
+    write_json(path / "meta.json", {"snapshot": None, "freezing": "frozen"})
+    target = store.snapshot_path("frozen")
+    if steps >= 1:
+        target.mkdir()
+    if steps >= 2:
+        (path / "work" / "upper").rename(target / "work")
+    if steps >= 3:
+        (path / "home" / "upper").rename(target / "home")
+    if steps >= 4:
+        write_json(target / "meta.json", {"snapshot": None})
+    disk = store.open("one", "not-applied")
+    assert read_json(path / "meta.json") == {"snapshot": "frozen"}
+    assert [(target / file).read_text() for file in ("work/f", "home/h")] == ["one", "one"]
+    assert list(disk.upper("work").iterdir()) == []
+    assert store.layers(disk, "work") == [store.root / "empty", target / "work"]
+    disk.unlock()
+
+
+@pytest.mark.spec("SB-18")
+def test_half_a_snapshot_of_a_disk_that_is_gone_does_not_mix_with_a_new_one(store: DiskStore) -> None:
+    filled(store, "one")
+    store.snapshot_path("frozen").mkdir()
+    (store.snapshot_path("frozen") / "work").mkdir()
+    (store.snapshot_path("frozen") / "work" / "stale").touch()
+    assert not store.has_snapshot("frozen")
+    store.freeze("one", "frozen")
+    assert [path.name for path in (store.snapshot_path("frozen") / "work").iterdir()] == ["f"]
+
+
+@pytest.mark.spec("SB-18")
+def test_half_a_disk_is_made_anew(store: DiskStore) -> None:
+    half = store.root / "disks" / "one" / "work" / "upper"
+    half.mkdir(parents=True)
+    (half / "stale").touch()
+    assert not store.has_disk("one")
+    disk = store.open("one", None)
+    assert list(disk.upper("work").iterdir()) == []
+    disk.unlock()
+
+
+def test_freezing_what_is_not_there_is_missing(store: DiskStore) -> None:
+    with pytest.raises(MissingError):
+        store.freeze("one", "frozen")
+
+
+@pytest.mark.spec("SB-9")
+def test_snapshots_do_not_rest_on_each_other_without_end(store: DiskStore) -> None:
+    filled(store, "one")
+    for level in range(MAX_CHAIN):
+        store.freeze("one", f"level-{level}")
+    store.freeze("one", "one-too-many")
+    with pytest.raises(RefusedError):
+        store.chain("one-too-many")
+
+
+@pytest.mark.spec("SB-10")
+def test_trash_of_a_process_that_died_is_emptied(store: DiskStore) -> None:
+    (store.root / "trash" / "one-123" / "deep" / "er").mkdir(parents=True)
+    store.empty_trash()
+    assert list((store.root / "trash").iterdir()) == []
+
+
+@pytest.mark.spec("SB-8")
+@pytest.mark.parametrize(
+    "record", [b"", b"x y", b"1", b"99999999 5", b"\xff\xff", f"{os.getpid()} 1".encode()]
+)
+def test_only_the_process_that_was_recorded_is_ended(record: bytes) -> None:
+    end_process(record)  # the last is this very process under another start time
+    assert start_time(os.getpid()).isdigit()
+
+
+@pytest.mark.spec("SB-10")
+def test_a_tree_of_hostile_names_modes_links_and_depth_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "kept").touch()
+    top = tmp_path / "top"
+    top.mkdir()
+    here = os.open(top, os.O_RDONLY)
+    for _ in range(1200):  # longer than a path may be
+        os.mkdir("x" * 200, dir_fd=here)
+        deeper = os.open("x" * 200, os.O_RDONLY, dir_fd=here)
+        os.symlink(outside, "link", dir_fd=here)
+        os.mkfifo("-rf\n\udcff", dir_fd=here)
+        os.close(here)
+        here = deeper
+    os.close(here)
+    (top / "removed-1-0").mkdir(mode=0)
+    (top / f"removed-{os.getpid()}-0").mkdir(mode=0)
+    assert size_bytes(top) >= 0
+    remove_tree(top)
+    assert not top.exists()
+    assert (outside / "kept").exists()

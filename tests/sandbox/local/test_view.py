@@ -1,0 +1,72 @@
+"""What of the host is shown: listed folders, and toolchains without credentials."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from ironworks.core.ports import SandboxSpec
+from ironworks.sandbox.local import LocalBackend
+from ironworks.sandbox.local.view import CREDENTIALS, View, is_toolchain, toolchains
+
+
+def toolchain(folder: Path) -> Path:
+    (folder / "bin").mkdir(parents=True)
+    return folder
+
+
+@pytest.mark.spec("SB-15")
+@pytest.mark.parametrize("name", CREDENTIALS)
+def test_a_toolchain_that_holds_credentials_is_not_shown(tmp_path: Path, name: str) -> None:
+    root = toolchain(tmp_path / "toolchain")
+    assert is_toolchain(root)
+    (root / name).touch()
+    assert not is_toolchain(root)
+
+
+@pytest.mark.spec("SB-15")
+def test_a_home_and_what_holds_homes_is_never_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = toolchain(tmp_path / "homes" / "ada")
+    toolchain(tmp_path / "homes" / "other")
+    (tmp_path / "homes" / "bin").mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    assert not is_toolchain(home)
+    assert not is_toolchain(home.parent)
+    assert not is_toolchain(Path("/"))
+    assert is_toolchain(toolchain(home / ".pyenv" / "versions" / "3.12"))
+
+
+@pytest.mark.spec("SB-15")
+def test_the_toolchain_of_a_node_on_the_path_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = toolchain(tmp_path / "nvm" / "v22")
+    node = root / "bin" / "node"
+    node.write_text("#!/bin/sh\necho v22\n")
+    node.chmod(0o755)
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links" / "node").symlink_to(node)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'links'}:{os.environ['PATH']}")
+    assert str(root) in toolchains()
+    assert f"{root}/bin" in View(tmp_path / "etc").environment()["PATH"].split(":")
+
+
+@pytest.mark.spec("SB-15")
+async def test_our_own_python_runs_in_a_sandbox(tmp_path: Path) -> None:
+    backend = LocalBackend(tmp_path)
+    sandbox = await backend.create(SandboxSpec(name="one"))
+    result = await sandbox.exec(["python3", "-c", "import sys; print(sys.version_info[:2])"], timeout_s=30)
+    if str(Path(sys.base_prefix)) in toolchains():
+        assert result.stdout.decode() == f"{sys.version_info[:2]}\n"
+    assert result.ok
+    await backend.close()
+
+
+async def test_the_sandbox_knows_its_user_and_home(tmp_path: Path) -> None:
+    backend = LocalBackend(tmp_path)
+    sandbox = await backend.create(SandboxSpec(name="one"))
+    script = "id -un; cd ~; pwd; hostname; test -w ~ && test -w /tmp && test -w /run && echo writable"
+    result = await sandbox.exec(["sh", "-c", script], timeout_s=30)
+    assert result.stdout.decode().split() == ["agent", "/home/agent", "sandbox", "writable"]
+    await backend.close()
