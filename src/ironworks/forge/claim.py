@@ -30,9 +30,9 @@ class Claims:
 
     A claim is a ref that points at a commit nobody else can have made; it changes hands by compare-and-set,
     so there is one winner. `owner` is unique per state directory. The holder stops at `expires_at` by its
-    clock, others wait `lease_s / 3` longer by theirs: that much, together, may clocks differ and a side effect
-    lag behind its fence. Every method raises GitError when the repository cannot be read or written; the claim
-    may then still be ours.
+    clock, others wait a third of `lease_s` longer by theirs: so much, together, may clocks differ and a side
+    effect lag behind its fence. Every method raises GitError when the repository cannot be read or written;
+    the claim may then still be ours.
     """
 
     def __init__(self, depot: Depot, *, owner: str, run: str, clock: Clock, lease_s: float = 90) -> None:
@@ -40,6 +40,7 @@ class Claims:
         self._owner = owner
         self._run = run
         self._clock = clock
+        self.lease_s = lease_s
         self._lease = timedelta(seconds=lease_s)
         self._grace = self._lease / 3
         self._nothing = depot.write_tree(None, {})
@@ -106,11 +107,13 @@ class Claims:
         return _claim(record, held)
 
     def _replace(self, claim: Claim, *, released: bool) -> Claim | None:
-        """Put a successor of our own claim in its place, also when another thread just did."""
-        for _ in range(RETRIES):
+        """Put a successor of our own claim in its place."""
+        for attempt in range(RETRIES):
             held, record = self._look_for(claim)
             if record is None:
                 return None
+            if attempt and not released:
+                return _claim(record, held)  # Another of our threads has just renewed it.
             update = {"expires_at": self._clock.now() + self._lease, "released": released}
             new = record.model_copy(update=update)
             commit = self._commit(new)

@@ -14,6 +14,7 @@ from ironworks.forge.record import MAX_BYTES as MAX_RECORD_BYTES
 from ironworks.forge.record import RETRIES, file_in, parsed, record_ref
 from ironworks.git.command import UPLOAD_PACK
 from ironworks.git.depot import Depot
+from ironworks.git.ref import is_ref
 from ironworks.git.tree import Blob
 
 PULLS = "refs/ironworks/pulls/"
@@ -122,7 +123,8 @@ class LocalForge:
         return ids
 
     def _is_in_base(self, pull: PullRequest) -> bool:
-        tip = self._depot.remote_ref(f"refs/heads/{pull.base}")
+        branch = f"refs/heads/{pull.base}"
+        tip = self._depot.remote_ref(branch) if is_ref(branch) else None
         if tip is None:
             return False
         return self._depot.repository.git.call("merge-base", "--is-ancestor", pull.head, tip).code == 0
