@@ -1,12 +1,16 @@
+import ast
 import asyncio
+import io
 import json
+import sys
+import zipfile
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from tests.agents.conftest import Place, Tools, task_for
 
-from ironworks.agents.builtin import BuiltinAgent
+from ironworks.agents.builtin import BuiltinAgent, loop_archive
 from ironworks.agents.desk import CheckResult, ToolDesk
 from ironworks.agents.dialog import converse
 from ironworks.agents.prompt import header
@@ -134,6 +138,18 @@ async def test_a_model_is_named_with_or_without_its_provider(bench: Bench, model
     assert [exchange.model for exchange in bench.model.exchanges] == [asked]
 
 
+@pytest.mark.spec("AG-9")
+def test_the_loop_is_written_for_python_3_9_and_imports_only_what_every_python_has() -> None:
+    with zipfile.ZipFile(io.BytesIO(loop_archive())) as archive:
+        sources = {name: archive.read(name).decode() for name in archive.namelist()}
+    assert {"__main__.py", "loop/__init__.py", "loop/run.py"} <= sources.keys()
+    trees = [ast.parse(source, feature_version=(3, 9)) for source in sources.values()]
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    imported = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    imported |= {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom) and not node.level}
+    assert {name.partition(".")[0] for name in imported} - {"loop"} <= sys.stdlib_module_names
+
+
 async def test_without_a_model_or_a_provider_the_operator_is_told(bench: Bench) -> None:
     with pytest.raises(ConfigError, match="needs a model"):
         await bench.run(model="")
@@ -213,6 +229,16 @@ async def test_words_instead_of_a_handoff_are_no_success(bench: Bench) -> None:
     assert (answer.exit_code, answer.handoff) == (3, None)
     assert answer.detail == "the model ended without a handoff"
     assert bench.model.count == 3
+
+
+@pytest.mark.spec("AG-2")
+async def test_a_handoff_left_by_the_shell_counts_too(bench: Bench) -> None:
+    leave = f"echo '{json.dumps(GOOD)}' | iw handoff -"
+    bench.script(BashStep(command=leave), SayStep(text="Handed off."))
+    bench.connect(ToolDesk(WorkReport))
+    answer = await bench.run()
+    assert (answer.exit_code, json.loads(answer.handoff or "")) == (0, GOOD)
+    assert bench.model.count == 2
 
 
 @pytest.mark.spec("AG-12")

@@ -3,10 +3,10 @@
 import json
 import logging
 import os
-from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
+
+from ironworks.core.clock import SystemClock
 
 logger = logging.getLogger(__name__)
 
@@ -18,17 +18,10 @@ LINE_CUT = b" [line cut]"
 class FileTranscript:
     """stdout.log, stderr.log and events.jsonl in `folder`. A failing disk is reported once, never raised."""
 
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        max_file: int = MAX_FILE,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
-    ) -> None:
+    def __init__(self, folder: Path, *, max_file: int = MAX_FILE) -> None:
         """Continues the files a crash left in `folder`. Bounds are in bytes."""
         self.problem = ""
         """Why something could not be written; empty if all was."""
-        self._now = now
         self.folder = folder
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -43,7 +36,7 @@ class FileTranscript:
         self._append(f"{stream}.log", data)
 
     def event(self, kind: str, **data: object) -> None:
-        at = self._now().isoformat()
+        at = SystemClock().now().isoformat()
         line = _encoded({"at": at, "kind": kind, **data})
         if len(line) > MAX_LINE:
             start = _encoded(data)[: MAX_LINE // 4].decode("utf-8", "replace")

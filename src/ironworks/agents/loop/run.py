@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +40,9 @@ def act(block: Message, path: str) -> tuple[Message, bool]:
     return result(block["id"], text, failed=failed), name == "handoff" and not failed
 
 
-def turn(session: Session, client: Client, path: str) -> bool:
+def turn(session: Session, ask: Callable[[list[Message]], Message], path: str) -> bool:
     """One answer of the model and what it calls for; whether it handed off."""
-    message = client.ask(session.messages)
+    message = ask(session.messages)
     emit("usage", model=message.get("model"), **(message.get("usage") or {}))
     for block in message["content"]:
         if block["type"] == "text":
@@ -51,6 +52,8 @@ def turn(session: Session, client: Client, path: str) -> bool:
     session.add("assistant", message["content"])
     calls = [block for block in message["content"] if block["type"] == "tool_use"]
     if not calls:
+        if Path(path).exists():  # left by `iw handoff`, in the shell
+            return True
         session.add("user", [{"type": "text", "text": NUDGE}])
         return False
     done = [act(block, path) for block in calls]
@@ -68,7 +71,7 @@ def work(task: dict[str, Any]) -> None:
     client = Client(task, offered(task["tools"], task["schema"]))
     nudges = 0
     for _ in range(task["max_turns"]):
-        if turn(session, client, os.environ["IRONWORKS_HANDOFF"]):
+        if turn(session, client.ask, os.environ["IRONWORKS_HANDOFF"]):
             return
         nudges += session.messages[-1]["content"][0].get("text") == NUDGE
         if nudges > 2:
