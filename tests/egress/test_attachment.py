@@ -218,6 +218,26 @@ async def test_a_large_body_within_the_limit_passes_also_when_the_client_asks_fi
 
 
 @pytest.mark.spec("EG-20")
+async def test_all_bodies_of_a_sandbox_together_are_limited_and_the_room_comes_back(
+    open_box: OpenBox,
+) -> None:
+    answer_now = asyncio.Event()
+
+    async def slow(verb: str, body: bytes) -> tuple[int, bytes]:
+        await answer_now.wait()
+        return 200, b"[]"
+
+    async with open_box(tools=slow) as box:
+        body = bytes(30 << 20)
+        calls = [asyncio.create_task(box.ask("POST", "/tools/a", body=body)) for _ in range(4)]
+        done, _ = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED, timeout=30)
+        assert [call.result().status for call in done] == [503]
+        answer_now.set()
+        assert sorted([(await call).status for call in calls]) == [200, 200, 200, 503]
+        assert (await box.ask("POST", "/tools/a", body=body)).status == 200
+
+
+@pytest.mark.spec("EG-20")
 async def test_a_slow_sender_is_cut_off_and_delays_nobody(open_box: OpenBox) -> None:
     async with open_box(tools=echo_tools, limits=client.Limits(head_s=0.5)) as box:
         slow = [await asyncio.open_connection("127.0.0.1", box.port) for _ in range(CONNECTIONS - 1)]

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import http.client
 import json
+import tomllib
 from typing import Any
 
 import pytest
@@ -61,17 +62,17 @@ async def test_the_key_is_attached_on_the_host_and_what_the_agent_sent_in_its_pl
 
 @pytest.mark.spec("EG-2")
 async def test_a_json_answer_is_priced_and_on_the_ledger_before_it_ends(open_box: OpenBox) -> None:
-    usage = {"cache_read_input_tokens": 1000, "cache_creation_input_tokens": 50}
+    usage = {"cache_read_input_tokens": 1000, "cache_creation_input_tokens": 80}
     reply = answer(message(100, 10, **usage))
     async with stub(always(reply)) as up, open_box(providers={"claude": anthropic(up.url)}) as box:
         await box.ask("POST", "/claude/v1/messages", body=body())
-        cost = (1150 * 1.0 + 10 * 10.0) / 1e6
+        cost = (1100 * 1.0 + 80 * 1.25 + 10 * 10.0) / 1e6
         assert box.ledger.spent(issue="i") == pytest.approx(cost)
         assert box.attachment.spent_usd == pytest.approx(cost)
         assert box.attachment.requests == 1
         [recorded] = box.events_of("UsageRecorded")
         assert isinstance(recorded, UsageRecorded)
-        assert recorded.usage.input_tokens == 1150
+        assert recorded.usage.input_tokens == 1180
         assert recorded.usage.cache_read_tokens == 1000
         assert not recorded.usage.estimated
 
@@ -231,7 +232,7 @@ async def test_sixty_parallel_calls_never_pass_the_cap_and_wait_for_what_others_
 ) -> None:
     async def behave(request: Seen, writer: asyncio.StreamWriter) -> None:
         asked = request.json["max_tokens"]
-        writer.write(answer(message(10, asked // 4)))
+        writer.write(answer(message(10, asked // 2)))
 
     async with stub(behave) as up, open_box(providers={"claude": anthropic(up.url)}) as box:
         highest = 0.0
@@ -281,7 +282,8 @@ async def test_a_model_without_a_price_is_refused_with_the_line_to_add(open_box:
     ):
         reply = await box.ask("POST", targets[kind], body=body(model="no-such-model-9"))
         assert reply.status == 403
-        assert 'prices."no-such-model-9" = { input = 3.0, output = 15.0 }' in reply.json["error"]["message"]
+        line = reply.json["error"]["message"].partition("tokens: ")[2]
+        assert Price.model_validate(tomllib.loads(line)["prices"]["no-such-model-9"]).output == 15
         assert "[providers.up]" in reply.json["error"]["message"]
         assert up.seen == []
 

@@ -15,7 +15,7 @@ from ironworks.core.ports import GATEWAY_PORT
 from ironworks.egress.allowlist import AllowList
 from ironworks.egress.budget import Budget
 from ironworks.egress.call import Call
-from ironworks.egress.client import Client, Gone, Limits, Reply, Request
+from ironworks.egress.client import Client, Gone, Limits, Reply, Request, Room
 from ironworks.egress.forward import Forwarder
 from ironworks.egress.grant import Grant, Tools
 from ironworks.egress.host import authority
@@ -57,6 +57,7 @@ class Attachment:
         self._tools = tools
         self._clock = clock
         self._limits = limits
+        self._room = Room()
         self._on_event = on_event
         self._tally = Tally()
         self._last_traffic_s = clock.monotonic_s()
@@ -126,7 +127,7 @@ class Attachment:
         except OSError:
             connection.close()
             return
-        await Client(reader, writer, self._limits, on_traffic=self._traffic).serve(self._handle)
+        await Client(reader, writer, self._limits, self._room, on_traffic=self._traffic).serve(self._handle)
 
     def _traffic(self) -> None:
         self._last_traffic_s = self._clock.monotonic_s()

@@ -15,6 +15,9 @@ BODY_BYTES = 32 << 20
 LINGER_S, LINGER_BYTES = 3.0, 64 << 20
 _READ = 1 << 16
 
+ALL_BODIES_BYTES = 96 << 20
+"""What the requests of one sandbox may hold of the host's memory together."""
+
 H11Event = h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]
 Handler = Callable[["Request", "Reply"], Awaitable[None]]
 
@@ -39,6 +42,21 @@ class Request:
     target: str
     headers: Headers = field(repr=False)
     body: bytes = field(repr=False)
+
+
+class Room:
+    """Memory that the connections of one sandbox share."""
+
+    def __init__(self) -> None:
+        self._free = ALL_BODIES_BYTES
+
+    def take(self, size: int) -> None:
+        if size > self._free:
+            raise Refusal(503, "too-much", "this sandbox has too many large requests under way")
+        self._free -= size
+
+    def give(self, size: int) -> None:
+        self._free += size
 
 
 class Gone(Exception):
@@ -85,6 +103,7 @@ class Client:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         limits: Limits,
+        room: Room,
         *,
         on_traffic: Callable[[], None],
     ) -> None:
@@ -92,6 +111,8 @@ class Client:
         self.writer = writer
         self.http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES)
         self._limits = limits
+        self._room = room
+        self._taken = 0
         self._on_traffic = on_traffic
 
     async def serve(self, handle: Handler) -> None:
@@ -106,6 +127,7 @@ class Client:
                 if self.http.our_state is not h11.DONE or self.http.their_state is not h11.DONE:
                     break
                 self.http.start_next_cycle()
+                self._give_room()
         except Refusal as refusal:
             await self._refuse(refusal)
         except (Gone, OSError):
@@ -113,6 +135,8 @@ class Client:
         except BaseException:
             self.writer.transport.abort()
             raise
+        finally:
+            self._give_room()
         await self._close()
 
     async def write(self, event: h11.Event) -> None:
@@ -128,12 +152,16 @@ class Client:
         head = await self._head()
         if not isinstance(head, h11.Request):
             return None
+        if {b"content-length", b"transfer-encoding"} <= {name for name, _ in head.headers}:
+            raise Refusal(400, "bad-request", "a request has a content-length or chunks, not both")
         if self.http.they_are_waiting_for_100_continue:
             await self.write(h11.InformationalResponse(status_code=100, headers=[]))
         body = bytearray()
         try:
             async with asyncio.timeout(self._limits.body_s):
                 while isinstance(part := await self._event(), h11.Data):
+                    self._room.take(len(part.data))
+                    self._taken += len(part.data)
                     body += part.data
                     if len(body) > BODY_BYTES:
                         raise Refusal(
@@ -141,10 +169,12 @@ class Client:
                         )
         except TimeoutError:
             raise Refusal(408, "too-slow", "the request body did not arrive in time") from None
-        if {b"content-length", b"transfer-encoding"} <= {name for name, _ in head.headers}:
-            raise Refusal(400, "bad-request", "a request has a content-length or chunks, not both")
         method, target = head.method.decode(), head.target.decode("latin-1")
         return Request(method, target, list(head.headers), bytes(body))
+
+    def _give_room(self) -> None:
+        self._room.give(self._taken)
+        self._taken = 0
 
     async def _head(self) -> H11Event:
         if not self.http.trailing_data[0]:

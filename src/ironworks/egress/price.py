@@ -7,6 +7,11 @@ from ironworks.egress.dialect import Dialect
 from ironworks.egress.refusal import Refusal, denial
 from ironworks.egress.tokens import Tokens
 
+_WRITE = 1.25
+"""What writing to a cache costs, next to reading the input, where the operator does not say."""
+_LONG = 1.6
+"""What a cache that lives an hour costs, next to one of five minutes."""
+
 
 class PriceList:
     """Prices of one provider's models in US dollars."""
@@ -33,16 +38,17 @@ class PriceList:
             "unknown-price",
             f"The price of model {quoted} is not known, so no budget could hold. Add to ironworks.toml, "
             f"under [providers.{self._name}], with US dollars per million tokens: "
-            f"prices.{quoted} = {{ input = 3.0, output = 15.0 }}",
+            f"prices.{quoted} = {{ input = 3.0, output = 15.0, cache_read = 0.3, cache_write = 3.75 }}",
         )
 
 
 def _own_cost(price: Price, tokens: Tokens) -> float:
     read = price.input if price.cache_read is None else price.cache_read
-    write = price.input if price.cache_write is None else price.cache_write
+    write = price.input * _WRITE if price.cache_write is None else price.cache_write
     fresh = max(0, tokens.input - tokens.cache_read - tokens.cache_write)
-    dollars = fresh * price.input + tokens.cache_read * read + tokens.cache_write * write
-    return (dollars + tokens.output * price.output) / 1e6
+    written = (tokens.cache_write - tokens.cache_write_1h) * write + tokens.cache_write_1h * write * _LONG
+    dollars = fresh * price.input + tokens.cache_read * read + written + tokens.output * price.output
+    return dollars / 1e6
 
 
 def _public_cost(base_url: str, public_name: str, model: str, tokens: Tokens) -> float | None:
