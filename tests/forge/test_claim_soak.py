@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import random
+import signal
 import time
 from collections import defaultdict
 from multiprocessing.context import SpawnProcess
@@ -61,8 +62,8 @@ def build(claims: Claims, claim: Claim, journal: Journal, chance: random.Random)
     if claim.subject in journal.done():
         return
     for _ in range(STEPS):
-        overslept = chance.random() < 0.05
-        time.sleep(LEASE_S * 1.6 if overslept else chance.uniform(0, 0.1))
+        overslept = chance.random() < 0.1
+        time.sleep(LEASE_S * 1.6 if overslept else chance.uniform(0, 0.5))
         if not overslept:
             claims.renew(claim)
         claims.fence(claim)
@@ -80,6 +81,7 @@ class Fleet:
         self._issues = issues
         self.chance = random.Random(seed)
         self.workers: dict[str, SpawnProcess] = {}
+        self.killed = 0
         for number in range(size):
             self.start(f"factory{number}")
 
@@ -93,6 +95,7 @@ class Fleet:
         killed = self.workers.pop(owner)
         killed.kill()
         killed.join(30)
+        self.killed += killed.exitcode == -signal.SIGKILL
         self.start(owner if self.chance.random() < 0.5 else f"{owner}x")
 
     def end(self) -> None:
@@ -120,6 +123,8 @@ def soak(
     finally:
         fleet.end()
     lines = journal.lines()
+    assert fleet.killed > kills / 2, "most must die while they work"
+    assert {kind for kind, *_ in lines} == {"effect", "lost", "done"}
     assert sorted(issue for kind, issue, _, _ in lines if kind == "done") == sorted(issues)
     assert violations(lines) == []
 
