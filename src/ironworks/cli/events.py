@@ -56,9 +56,9 @@ def as_json_line(row: Row) -> str:
 
 def as_line(row: Row) -> str:
     event = row.event
-    shown = {
-        key: value for key, value in event.items() if key not in LONG and value not in ("", [], {}, None)
-    }
+    titled = {"title": event["snapshot"]["title"]} if "snapshot" in event else {}
+    brief = {key: value for key, value in event.items() if key not in LONG}
+    shown = {key: value for key, value in (titled | brief).items() if value not in ("", [], {}, None)}
     words = " ".join(f"{key}={_word(value)}" for key, value in shown.items())
     name = event.get("issue") or "-"
     return f"{row.seq:>6} {_when(row.at_s):%H:%M:%S} {name} {event.get('kind')} {words}".rstrip()

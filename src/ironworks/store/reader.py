@@ -45,7 +45,8 @@ class Reader:
         for column, value in (("run", run), ("issue", issue)):
             if value is not None:
                 query += f" AND {column} = ?"
-                values.append(value)
+                # A name that is no Unicode text is nobody's, and no database can be asked for it.
+                values.append(value.encode("utf-8", "replace").decode())
         with self._connection() as connection:
             found = connection.execute(query + " ORDER BY seq", values).fetchall()
         return [Row(seq, at_us / 1e6, json.loads(body)) for seq, at_us, body in found]
