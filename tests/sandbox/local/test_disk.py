@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ironworks.core.errors import MissingError, RefusedError
-from ironworks.sandbox.local.disk import MAX_CHAIN, DiskStore, end_process, read_json, start_time, write_json
+from ironworks.sandbox.local.disk import MAX_CHAIN, DiskStore, end_process, read_meta, start_time, write_meta
 from ironworks.sandbox.local.tree import remove_tree, size_bytes
 
 
@@ -29,7 +29,7 @@ def test_a_freeze_that_was_cut_short_is_finished_when_the_disk_is_opened(
     store: DiskStore, steps: int
 ) -> None:
     path = filled(store, "one")
-    write_json(path / "meta.json", {"snapshot": None, "freezing": "frozen"})
+    write_meta(path, {"snapshot": None, "freezing": "frozen"})
     target = store.snapshot_path("frozen")
     if steps >= 1:
         target.mkdir()
@@ -38,9 +38,9 @@ def test_a_freeze_that_was_cut_short_is_finished_when_the_disk_is_opened(
     if steps >= 3:
         (path / "home" / "upper").rename(target / "home")
     if steps >= 4:
-        write_json(target / "meta.json", {"snapshot": None})
+        write_meta(target, {"snapshot": None})
     disk = store.open("one", "not-applied")
-    assert read_json(path / "meta.json") == {"snapshot": "frozen"}
+    assert read_meta(path) == {"snapshot": "frozen"}
     assert [(target / file).read_text() for file in ("work/f", "home/h")] == ["one", "one"]
     assert list(disk.upper("work").iterdir()) == []
     assert store.layers(disk, "work") == [store.root / "empty", target / "work"]
@@ -56,6 +56,25 @@ def test_half_a_snapshot_of_a_disk_that_is_gone_does_not_mix_with_a_new_one(stor
     assert not store.has_snapshot("frozen")
     store.freeze("one", "frozen")
     assert [path.name for path in (store.snapshot_path("frozen") / "work").iterdir()] == ["f"]
+
+
+@pytest.mark.spec("SB-15")
+def test_other_users_of_the_host_cannot_reach_the_disks(tmp_path: Path) -> None:
+    (tmp_path / "open").mkdir(mode=0o755)
+    assert DiskStore(tmp_path / "open").root.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.spec("SB-18")
+@pytest.mark.parametrize("text", [b"", b"{", b"\xff\0"])
+def test_a_disk_or_snapshot_whose_record_is_broken_does_not_count(store: DiskStore, text: bytes) -> None:
+    path = filled(store, "one")
+    store.freeze("one", "frozen")
+    (path / "meta.json").write_bytes(text)
+    (store.snapshot_path("frozen") / "meta.json").write_bytes(text)
+    assert not store.has_disk("one")
+    assert not store.has_snapshot("frozen")
+    store.open("one", None).unlock()
+    assert store.has_disk("one")
 
 
 @pytest.mark.spec("SB-18")

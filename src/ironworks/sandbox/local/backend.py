@@ -1,6 +1,7 @@
 """Sandboxes on this Linux host: namespaces and mounts by bubblewrap, our own pid 1 inside."""
 
 import asyncio
+import contextlib
 import hashlib
 import os
 from collections.abc import Iterator
@@ -8,10 +9,10 @@ from functools import cached_property
 from pathlib import Path
 
 from ironworks.core.crash import crash_point
-from ironworks.core.errors import CapabilityError
+from ironworks.core.errors import CapabilityError, IronworksError
 from ironworks.core.ports import Capability, Sandbox, SandboxSpec
 from ironworks.sandbox.local.boot import Launcher, isolation, overlay
-from ironworks.sandbox.local.cgroup import Cgroups, Group
+from ironworks.sandbox.local.cgroup import Cgroups
 from ironworks.sandbox.local.disk import AREAS, Disk, DiskStore, checked
 from ironworks.sandbox.local.doctor import Check, examine, shows_overlays
 from ironworks.sandbox.local.sandbox import LocalSandbox
@@ -54,7 +55,8 @@ class LocalBackend:
         try:
             sandbox = await asyncio.shield(starting)
         except asyncio.CancelledError:
-            await (await starting).stop()
+            with contextlib.suppress(IronworksError):
+                await (await starting).stop()
             raise
         crash_point("sandbox.after_create")
         return sandbox
@@ -82,31 +84,35 @@ class LocalBackend:
         crash_point("sandbox.after_destroy")
 
     async def collect(self, keep: frozenset[str]) -> int:
-        names = [name for name in self._disks.disk_names() if name not in keep and name not in self._running]
+        in_use = {name for name, sandbox in self._running.items() if not sandbox.stopped}
+        names = [name for name in self._disks.disk_names() if name not in keep | in_use]
         for name in names:
             await self.destroy(name)
         await asyncio.to_thread(self._disks.empty_trash)
         return len(names)
 
     async def close(self) -> None:
-        for name in list(self._running):
-            await self._stop(name)
+        stops = [self._stop(name) for name in list(self._running)]
+        results = await asyncio.gather(*stops, return_exceptions=True)
         self._launcher.close()
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
 
     async def _create(self, spec: SandboxSpec) -> LocalSandbox:
         await self._stop(spec.name)
         disk = await asyncio.to_thread(self._disks.open, spec.name, spec.snapshot)
         try:
-            group = self._cgroups.group(spec)
-            sandbox = await self._boot(spec, disk, group)
+            arguments = list(self._arguments(spec, disk))
+            sandbox = await self._boot(spec, disk, arguments)
         finally:
             # From here on the lock lives exactly as long as the sandbox, which holds the other copy.
             disk.unlock()
         self._running[spec.name] = sandbox
         return sandbox
 
-    async def _boot(self, spec: SandboxSpec, disk: Disk, group: Group) -> LocalSandbox:
-        arguments = list(self._arguments(spec, disk))
+    async def _boot(self, spec: SandboxSpec, disk: Disk, arguments: list[str]) -> LocalSandbox:
+        group = self._cgroups.group(spec)
         try:
             booted = await self._launcher.boot(arguments, disk.held)
         except BaseException:

@@ -70,14 +70,17 @@ class DiskStore:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        root.mkdir(parents=True, exist_ok=True)
+        # A sandbox of root may leave a set-user-id file on its disk: no other user of the host may get at it.
+        root.chmod(0o700)
         for folder in ("disks", "snapshots", "trash", "empty"):
-            (root / folder).mkdir(parents=True, exist_ok=True)
+            (root / folder).mkdir(exist_ok=True)
 
     def disk(self, name: str) -> Disk:
         return Disk(name, self.root / "disks" / checked(name))
 
     def has_disk(self, name: str) -> bool:
-        return (self.disk(name).path / "meta.json").is_file()
+        return read_meta(self.disk(name).path) is not None
 
     def open(self, name: str, snapshot: str | None) -> Disk:
         """The disk of that name, locked; made from `snapshot` unless it is there already."""
@@ -88,7 +91,7 @@ class DiskStore:
             for area, _ in AREAS:
                 disk.upper(area).mkdir(parents=True)
                 disk.scratch(area).mkdir()
-            write_json(disk.path / "meta.json", {"snapshot": snapshot})
+            write_meta(disk.path, {"snapshot": snapshot})
         disk.lock()
         self._finish_freezing(disk)
         for area, _ in AREAS:
@@ -98,26 +101,28 @@ class DiskStore:
 
     def layers(self, disk: Disk, area: str) -> list[Path]:
         """What lies below a disk, lowest first; never empty."""
-        snapshot = read_json(disk.path / "meta.json")["snapshot"]
-        return [self.root / "empty", *(self.snapshot_path(name) / area for name in self.chain(snapshot))]
+        meta = read_meta(disk.path) or {}
+        chain = self.chain(meta.get("snapshot"))
+        return [self.root / "empty", *(self.snapshot_path(name) / area for name in chain)]
 
     def chain(self, snapshot: str | None) -> list[str]:
         """A snapshot and all it rests on, lowest first."""
         names: list[str] = []
         while snapshot is not None:
-            if not self.has_snapshot(snapshot):
+            meta = read_meta(self.snapshot_path(snapshot))
+            if meta is None:
                 raise MissingError(f"there is no snapshot {snapshot!r}")
             names.append(snapshot)
             if len(names) > MAX_CHAIN:
                 raise RefusedError(f"more than {MAX_CHAIN} snapshots rest on each other")
-            snapshot = read_json(self.snapshot_path(snapshot) / "meta.json")["snapshot"]
+            snapshot = meta.get("snapshot")
         return names[::-1]
 
     def snapshot_path(self, name: str) -> Path:
         return self.root / "snapshots" / checked(name)
 
     def has_snapshot(self, name: str) -> bool:
-        return (self.snapshot_path(name) / "meta.json").is_file()
+        return read_meta(self.snapshot_path(name)) is not None
 
     def freeze(self, disk_name: str, name: str) -> None:
         """Turn a resting disk's layer into a snapshot, on which the disk then rests; an existing one wins."""
@@ -129,8 +134,7 @@ class DiskStore:
         try:
             if not self.has_snapshot(name):
                 self._discard(self.snapshot_path(name))
-                meta = read_json(disk.path / "meta.json")
-                write_json(disk.path / "meta.json", {**meta, "freezing": name})
+                write_meta(disk.path, {**(read_meta(disk.path) or {}), "freezing": name})
                 self._finish_freezing(disk)
         finally:
             disk.unlock()
@@ -152,7 +156,7 @@ class DiskStore:
 
     def _finish_freezing(self, disk: Disk) -> None:
         """Every step may have been done already, by a process that then died."""
-        meta = read_json(disk.path / "meta.json")
+        meta = read_meta(disk.path) or {}
         if not (name := meta.get("freezing")):
             return
         target = self.snapshot_path(name)
@@ -162,10 +166,10 @@ class DiskStore:
                 if not (target / area).exists():
                     tree.make_movable(disk.upper(area))
                     disk.upper(area).rename(target / area)
-            write_json(target / "meta.json", {"snapshot": meta["snapshot"]})
+            write_meta(target, {"snapshot": meta.get("snapshot")})
         for area, _ in AREAS:
             disk.upper(area).mkdir(exist_ok=True)
-        write_json(disk.path / "meta.json", {"snapshot": name})
+        write_meta(disk.path, {"snapshot": name})
 
     def _discard(self, path: Path) -> None:
         """Remove a tree; out of the way at once, so that half a tree never bears the name."""
@@ -211,13 +215,16 @@ def start_time(pid: int) -> str:
         return "gone"
 
 
-def write_json(path: Path, data: dict[str, str | None]) -> None:
-    partial = path.with_suffix(".partial")
-    with partial.open("w", encoding="utf-8") as file:
-        json.dump(data, file)
-    partial.rename(path)
+def write_meta(folder: Path, meta: dict[str, str | None]) -> None:
+    partial = folder / "meta.partial"
+    partial.write_text(json.dumps(meta), "ascii")
+    partial.rename(folder / "meta.json")
 
 
-def read_json(path: Path) -> dict[str, str | None]:
-    data: dict[str, str | None] = json.loads(path.read_text("utf-8"))
-    return data
+def read_meta(folder: Path) -> dict[str, str | None] | None:
+    """None where there is none, or where the machine stopped before it was written."""
+    try:
+        meta: dict[str, str | None] = json.loads((folder / "meta.json").read_text("ascii"))
+    except (OSError, ValueError):
+        return None
+    return meta

@@ -39,7 +39,8 @@ class LocalSandbox:
         self._pidfd = os.pidfd_open(booted.pid)
         self._group = group
         self._stopping = asyncio.Lock()
-        self._stopped = False
+        self.stopped = False
+        """Whether `stop` has come to its end."""
 
     async def exec(
         self,
@@ -102,7 +103,7 @@ class LocalSandbox:
 
     async def stop(self) -> None:
         async with self._stopping:
-            if self._stopped:
+            if self.stopped:
                 return
             # The kernel ends all others with pid 1, and lets pid 1 go only after them.
             with contextlib.suppress(ProcessLookupError):
@@ -112,7 +113,7 @@ class LocalSandbox:
             await asyncio.to_thread(reap, self._process)
             self._group.remove()
             os.close(self._pidfd)
-            self._stopped = True
+            self.stopped = True
 
     async def _file_task(self, task: dict[str, object], data: bytes, *, max_output: int = 4096) -> ExecResult:
         return await self._run(task, data, timeout_s=FILE_TIMEOUT_S, max_output=max_output)
