@@ -11,7 +11,7 @@ POLL_S = 0.05
 
 
 class Sent(NamedTuple):
-    """`result` is the factory's answer; None when none runs, or none has answered in time: the command waits."""
+    """`result` is the factory's answer; None while the command waits, because none runs or has got to it."""
 
     id: int
     running: bool

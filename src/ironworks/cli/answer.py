@@ -11,7 +11,7 @@ from ironworks.core.errors import UsageError
 ANSWER_CHARACTERS = 20_000
 
 
-@click.command("answer", context_settings={"ignore_unknown_options": True})
+@click.command("answer")
 @click.argument("issue")
 @click.argument("text", nargs=-1, required=True)
 @place_options
@@ -19,7 +19,7 @@ ANSWER_CHARACTERS = 20_000
 def command(
     issue: str, text: tuple[str, ...], repository: Path | None, state: Path | None, as_json: bool
 ) -> int:
-    """Tell the worker of ISSUE what it asked; TEXT goes to it as your guidance."""
+    """Tell the worker of ISSUE what it asked; TEXT (after `--` if it starts with a dash) is your guidance."""
     words = " ".join(text).encode("utf-8", "replace").decode().strip()
     if not words or len(words) > ANSWER_CHARACTERS:
         raise UsageError(f"an answer has between 1 and {ANSWER_CHARACTERS} characters")
