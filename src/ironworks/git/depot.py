@@ -214,7 +214,8 @@ class Depot:
             put = self.git.call(
                 "update-index", "-z", "--index-info", stdin=index_lines(entries, known), env=index
             )
-            if put.code:
+            # It only warns of a path that it leaves out.
+            if put.code or put.err:
                 raise RefusedError(f"these files cannot be stored: {put.reason}")
             return self.git.run("write-tree", env=index).decode("ascii").strip()
 
@@ -245,7 +246,11 @@ class Depot:
         name, _, address = author.replace("\0", "").rstrip("> ").rpartition("<")
         date = f"{int(time.time()) if unique else self._newest(parents)} +0000"
         text = message.replace("\0", "\ufffd") + (f"\n\nNonce: {secrets.token_hex(16)}\n" if unique else "")
-        who = {"NAME": name.strip() or "Ironworks", "EMAIL": address.strip(), "DATE": date}
+        who = {
+            "NAME": name if re.search(r"\w", name) else "Ironworks",
+            "EMAIL": address.strip(),
+            "DATE": date,
+        }
         env = {f"GIT_{role}_{what}": value for role in ("AUTHOR", "COMMITTER") for what, value in who.items()}
         flags = [flag for parent in parents for flag in ("-p", parent)]
         args = ("commit-tree", *flags, "-F", "-", tree)

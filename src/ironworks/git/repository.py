@@ -96,7 +96,7 @@ def symlinks(common: Path) -> Iterator[Path]:
     for name in ("objects", "refs", "logs", "packed-refs", "shallow"):
         if (common / name).is_symlink():
             yield common / name
-    yield from (Path(entry.path) for entry in os.scandir(common / "objects") if entry.is_symlink())
+    yield from [path for path in (common / "objects").iterdir() if path.is_symlink()]
     for top in ("refs", "logs"):
         for folder, folders, files in os.walk(common / top):
             yield from (path for name in (*folders, *files) if (path := Path(folder, name)).is_symlink())
