@@ -338,6 +338,7 @@ async def test_a_model_that_never_answers_is_silence(bench: Bench) -> None:
     assert answer.ending == "silent"
 
 
+@pytest.mark.slow
 @pytest.mark.spec("AG-5")
 async def test_a_tool_that_still_prints_is_heard(bench: Bench) -> None:
     talk = "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18; do echo $i; sleep 0.5; done"

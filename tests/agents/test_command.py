@@ -118,24 +118,27 @@ async def test_a_handoff_that_is_too_large_is_not_read(place: Place, transcript:
 
 @pytest.mark.spec("AG-5")
 async def test_one_that_goes_silent_is_ended(place: Place, transcript: FileTranscript) -> None:
-    answer = await run(place, transcript, "echo last words; sleep 1000", silence_s=0.8)
+    answer = await run(place, transcript, "echo last words; sleep 1000", silence_s=2)
     assert (answer.ending, answer.exit_code, answer.handoff) == ("silent", None, None)
-    assert answer.detail == "nothing was heard of it for 0.8 s\nlast words"
+    assert answer.detail == "nothing was heard of it for 2 s\nlast words"
 
 
+@pytest.mark.slow
 @pytest.mark.spec("AG-5")
 async def test_output_keeps_it_alive(place: Place, transcript: FileTranscript) -> None:
     script = f"for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.4; echo $i >&2; done; {HAND_OFF}"
-    answer = await run(place, transcript, script, silence_s=2)
+    answer = await run(place, transcript, script, silence_s=3)
     assert answer.ending == "exited"
 
 
+@pytest.mark.slow
 @pytest.mark.spec("AG-5")
 async def test_model_traffic_keeps_it_alive(place: Place, transcript: FileTranscript) -> None:
     answer = await run(place, transcript, f"sleep 3; {HAND_OFF}", silence_s=1, alive=time.monotonic)
     assert answer.handoff == "{}\n"
 
 
+@pytest.mark.slow
 @pytest.mark.spec("AG-5")
 async def test_computing_keeps_it_alive(place: Place, transcript: FileTranscript) -> None:
     if "usage" not in place.backend.capabilities():
@@ -149,9 +152,9 @@ async def test_computing_keeps_it_alive(place: Place, transcript: FileTranscript
 async def test_one_that_takes_too_long_is_ended_though_it_talks(
     place: Place, transcript: FileTranscript
 ) -> None:
-    answer = await run(place, transcript, "while :; do echo busy; sleep 0.1; done", timeout_s=1)
+    answer = await run(place, transcript, "while :; do echo busy; sleep 0.1; done", timeout_s=2)
     assert (answer.ending, answer.exit_code) == ("timeout", None)
-    assert answer.detail.startswith("not done after 1 s\n")
+    assert answer.detail.startswith("not done after 2 s\n")
     assert answer.detail.endswith("busy")
 
 
@@ -180,6 +183,7 @@ async def test_a_cancelled_exchange_leaves_nothing_running(place: Place, transcr
     assert found.strip() == "0"
 
 
+@pytest.mark.slow
 @pytest.mark.spec("AG-8")
 async def test_output_of_any_size_and_bytes_takes_bounded_memory_and_disk(
     place: Place, transcript: FileTranscript
