@@ -2,15 +2,16 @@
 
 import random
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from tests.e2e.census import disks, gone, mounts
+from tests.e2e.workshop import Workshop, add, scripted_model, states
 
 from ironworks.core.crash import CRASH_POINTS
-from tests.e2e.census import disks, gone, mounts
-from tests.e2e.workshop import Workshop, add, states
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -33,7 +34,7 @@ def append(name: str) -> list[str]:
 
 
 PLAN: dict[str, Any] = {
-    "One": {"work": [append("one")], "seconds": 1},
+    "One": {"work": [append("one")], "seconds": 1, "calls_model": True},
     "Two": {"work": [append("two")]},
     "Three": {"work": [add("three")[:2]]},
 }
@@ -59,8 +60,19 @@ def left_over(shop: Workshop) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    shop = Workshop(tmp_path_factory.mktemp("undisturbed"), PLAN, more=SETTINGS)
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with scripted_model(tmp_path_factory.mktemp("model")) as provider:
+        yield SETTINGS + provider
+
+
+def workshop(folder: Path, settings: str) -> Workshop:
+    (folder / ".env").write_text("TILL_KEY=sk-test-till\n", "utf-8")
+    return Workshop(folder, PLAN, more=settings)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, settings: str) -> dict[str, Any]:
+    shop = workshop(tmp_path_factory.mktemp("undisturbed"), settings)
     names = shop.folder / "names"
     code, report = shop.run(crash_at=f"record:{names}")
     assert code == 0, report
@@ -75,12 +87,11 @@ def test_a_three_issue_run_passes_every_named_crash_point(undisturbed: dict[str,
     assert set(undisturbed["states"].values()) == {"landed"}
 
 
-def check_point(point: str, hit: int, folder: Path, undisturbed: dict[str, Any]) -> None:
-    shop = Workshop(folder, PLAN, more=SETTINGS)
+def check_point(point: str, hit: int, shop: Workshop, undisturbed: dict[str, Any]) -> None:
     code, _ = shop.run(crash_at=point, hit=hit)
     if hit == 1:
         assert code == -signal.SIGKILL, f"{point} was not reached"
-    assert gone(str(folder)) == []
+    assert gone(str(shop.folder)) == []
 
     code, report = shop.run()
 
@@ -92,9 +103,9 @@ def check_point(point: str, hit: int, folder: Path, undisturbed: dict[str, Any])
 @pytest.mark.spec("EN-4")
 @pytest.mark.parametrize("point", random.Random(2).sample(CRASH_POINTS, SAMPLE))
 def test_a_run_killed_at_a_sampled_crash_point_ends_as_if_nothing_had_happened(
-    point: str, tmp_path: Path, undisturbed: dict[str, Any]
+    point: str, tmp_path: Path, undisturbed: dict[str, Any], settings: str
 ) -> None:
-    check_point(point, 1, tmp_path, undisturbed)
+    check_point(point, 1, workshop(tmp_path, settings), undisturbed)
 
 
 @pytest.mark.soak
@@ -102,6 +113,6 @@ def test_a_run_killed_at_a_sampled_crash_point_ends_as_if_nothing_had_happened(
 @pytest.mark.parametrize("hit", HITS)
 @pytest.mark.parametrize("point", CRASH_POINTS)
 def test_a_run_killed_at_any_crash_point_ends_as_if_nothing_had_happened(
-    point: str, hit: int, tmp_path: Path, undisturbed: dict[str, Any]
+    point: str, hit: int, tmp_path: Path, undisturbed: dict[str, Any], settings: str
 ) -> None:
-    check_point(point, hit, tmp_path, undisturbed)
+    check_point(point, hit, workshop(tmp_path, settings), undisturbed)

@@ -6,6 +6,7 @@ import pathlib
 import subprocess
 import sys
 import time
+import urllib.request
 from typing import Any
 
 STAGE = os.environ["IRONWORKS_STAGE"]
@@ -23,13 +24,30 @@ def triage(plan: dict[str, Any]) -> None:
     )
 
 
+def call_model() -> None:
+    """One request through the gateway, as any agent makes many."""
+    prompt = "stage: review\nissue: any\nround: 1\n"
+    body = {"model": "till-1", "max_tokens": 100, "messages": [{"role": "user", "content": prompt}]}
+    request = urllib.request.Request(
+        os.environ["ANTHROPIC_BASE_URL"] + "/v1/messages",
+        json.dumps(body).encode(),
+        {"content-type": "application/json", "x-api-key": os.environ["ANTHROPIC_API_KEY"]},
+    )
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        answer.read()
+
+
 def work(plan: dict[str, Any]) -> None:
-    if "marks" in plan:
-        pathlib.Path(".git", "worked").touch()
+    if plan.get("calls_model"):
+        call_model()
     rounds = plan.get("work", [])
     round = min(len(rounds) - 1, 1 if INPUT["findings"] else 0)
-    for command in rounds[round]:
-        subprocess.run(["sh", "-ec", command], check=True)
+    for number, command in enumerate(rounds[round]):
+        # Like any sensible worker that finds its own earlier work in the tree, it goes on where it was.
+        done = pathlib.Path.home() / f"done-{round}-{number}"
+        if not done.exists():
+            subprocess.run(["sh", "-ec", command], check=True)
+            done.touch()
     time.sleep(plan.get("seconds", 0))
     hand_off(plan.get("report", {"status": "done", "summary": "All tests pass.", "tests_pass": True}))
 

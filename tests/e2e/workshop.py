@@ -1,12 +1,13 @@
 """A repository, a backlog, a planned agent and the real command line, for tests of the whole line."""
 
+import contextlib
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,29 @@ timeout_s = 60
         )  # fmt: skip
         bad = [line for line in done.stdout.decode().splitlines() if line.startswith(("failure", "error"))]
         return all(any(name in line for name in known) for line in bad)
+
+
+@contextlib.contextmanager
+def scripted_model(folder: Path) -> Iterator[str]:
+    """A scripted model in a process of its own: the settings that name it as a provider."""
+    script = folder / "script.json"
+    script.write_text("{}", "utf-8")
+    (folder / ".env").write_text("TILL_KEY=sk-test-till\n", "utf-8")
+    model = subprocess.Popen(
+        [sys.executable, "-m", "ironworks.testing.model", str(script), "--until-eof"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert model.stdin and model.stdout
+    try:
+        url = model.stdout.readline().strip()
+        prices = '"*" = { input = 3.0, output = 15.0 }'
+        yield f'[providers.scripted]\nbase_url = "{url}"\nkey = "env:TILL_KEY"\nprices = {{ {prices} }}\n'
+    finally:
+        model.stdin.close()
+        model.wait(timeout=30)
+        model.stdout.close()
 
 
 def states(report: Mapping[str, Any]) -> dict[str, str]:

@@ -56,6 +56,7 @@ CRASH_POINTS: tuple[str, ...] = (
     "propose.after_branch",
     "flow.after_propose",
     # engine: integration
+    "flow.before_integrate",
     "integrate.before_lease",
     "integrate.after_lease",
     "integrate.after_merge",

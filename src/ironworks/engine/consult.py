@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
+from typing import Any
 
 from ironworks.agents.desk import CheckResult, ToolDesk
 from ironworks.agents.dialog import Dialog, converse
@@ -47,18 +48,22 @@ class Question:
     session: str | None = None
 
 
-@dataclass
-class Exchange:
+class Exchange(Model):
     """How one attempt ended."""
 
-    dialog: Dialog
-    handoff: Model | None
+    handoff: dict[str, Any] | None = None
+    """Validated against the stage's model."""
     trouble: ParkReason | None
     """Why there is no handoff that can be used; None = there is one."""
-    detail: str
+    detail: str = ""
+    session: str | None = None
+    agent_s: float = 0.0
     cost_usd: float = 0.0
     duration_s: float = 0.0
     cpu_s: float = 0.0
+
+
+STOPPED = Exchange(trouble="stalled", detail="the run was stopped")
 
 
 async def consult(line: Line, question: Question) -> Exchange:
@@ -92,11 +97,10 @@ async def _attempt(line: Line, question: Question, attempt: int) -> Exchange:
     try:
         exchange = await _in_station(line, question, attempt, number, transcript)
     except SandboxError as error:
-        nothing = Dialog(ending="failed", detail=str(error), exchanges=0, agent_s=0.0)
-        exchange = Exchange(nothing, None, "stalled", f"the sandbox died: {error}")
+        exchange = Exchange(trouble="stalled", detail=f"the sandbox died: {error}")
     finally:
         transcript.close()
-    exchange.duration_s = time.monotonic() - began
+    exchange = exchange.model_copy(update={"duration_s": time.monotonic() - began})
     await line.record(_finished(line, stage, number, exchange), question.label, attempt)
     return exchange
 
@@ -104,49 +108,70 @@ async def _attempt(line: Line, question: Question, attempt: int) -> Exchange:
 async def _in_station(
     line: Line, question: Question, attempt: int, number: int, transcript: FileTranscript
 ) -> Exchange:
-    floor, settings = line.floor, line.settings.agent_for(question.stage)
+    floor = line.floor
+    settings = line.settings.agent_for(question.stage)
     spec = floor.spec(question.sandbox, snapshot=floor.bench.base.snapshot, mounts=_mounts(line, settings))
-    asked = asyncio.Event()
-    stations: list[Station] = []
-
-    async def check() -> CheckResult:
-        assert question.check is not None
-        return await question.check(stations[0])
-
-    async def on_ask(_: str) -> str:
-        asked.set()
-        return "noted; you are paused until a person answers"
-
-    desk = ToolDesk(ANSWERS[question.stage], check=check if question.check else None, on_ask=on_ask)
-    grant = _grant(line, STAGE_OF[question.stage], number)
-    async with floor.station(spec, grant, tools=desk) as station:
-        stations.append(station)
-        await question.ready(station.sandbox)
-        task = AgentTask(
-            stage=question.stage,
-            issue=line.issue,
-            prompt=render(question.stage, question.context),
-            input=question.input,
-            settings=settings,
-            session=question.session or f"{question.stage}-{attempt}",
-            env=station.attachment.env,
-        )
-        agent = floor.parts.agent(settings.use, lambda: station.attachment.last_traffic_s)
+    desk = Desk(question)
+    async with floor.station(spec, _grant(line, STAGE_OF[question.stage], number), tools=desk) as station:
+        desk.station = station
         try:
-            talk = converse(agent, station.sandbox, task, transcript, answer=ANSWERS[question.stage])
-            dialog = await _unless(talk, asked, desk.looping)
-            exchange = _judge(dialog, desk, station.attachment)
+            exchange = await _once(line, question, attempt, desk, transcript)
         except asyncio.CancelledError:
             # Somebody stopped the run, or the claim is lost: what the agent has done is kept all the same.
             if question.finish is not None:
-                words = "the run was stopped"
-                nothing = Dialog(ending="cancelled", detail=words, exchanges=0, agent_s=0.0)
-                await asyncio.shield(question.finish(station, Exchange(nothing, None, "stalled", words)))
+                await asyncio.shield(question.finish(station, STOPPED))
             raise
         if question.finish is not None:
             await question.finish(station, exchange)
-        exchange.cpu_s = (await station.sandbox.usage()).cpu_s
-        return exchange
+        usage = await station.sandbox.usage()
+        return exchange.model_copy(update={"cpu_s": usage.cpu_s})
+
+
+async def _once(
+    line: Line, question: Question, attempt: int, desk: "Desk", transcript: FileTranscript
+) -> Exchange:
+    """The exchange; the one already had, if a crash came between its end and its record."""
+    fact = line.key("exchange", question.label, attempt)
+    known = await line.floor.recall(fact)
+    if known is not None:
+        return Exchange.model_validate(known)
+    station = desk.station
+    await question.ready(station.sandbox)
+    settings = line.settings.agent_for(question.stage)
+    task = AgentTask(
+        stage=question.stage,
+        issue=line.issue,
+        prompt=render(question.stage, question.context),
+        input=question.input,
+        settings=settings,
+        session=question.session or f"{question.stage}-{attempt}",
+        env=station.attachment.env,
+    )
+    agent = line.floor.parts.agent(settings.use, lambda: station.attachment.last_traffic_s)
+    talk = converse(agent, station.sandbox, task, transcript, answer=ANSWERS[question.stage])
+    exchange = _judge(await _unless(talk, desk.asked, desk.looping), desk, station.attachment)
+    await line.floor.remember(fact, exchange)
+    return exchange
+
+
+class Desk(ToolDesk):
+    """A tool desk that knows the station it stands in."""
+
+    station: Station
+
+    def __init__(self, question: Question) -> None:
+        check = self._run_check if question.check else None
+        super().__init__(ANSWERS[question.stage], check=check, on_ask=self._take_question)
+        self.asked = asyncio.Event()
+        self._question = question
+
+    async def _run_check(self) -> CheckResult:
+        assert self._question.check is not None
+        return await self._question.check(self.station)
+
+    async def _take_question(self, _: str) -> str:
+        self.asked.set()
+        return "noted; you are paused until a person answers"
 
 
 async def _unless(talk: Coroutine[None, None, Dialog], *ends: asyncio.Event) -> Dialog:
@@ -165,25 +190,33 @@ async def _unless(talk: Coroutine[None, None, Dialog], *ends: asyncio.Event) -> 
 
 
 def _judge(dialog: Dialog, desk: ToolDesk, attachment: Attachment) -> Exchange:
-    exchange = Exchange(dialog, dialog.handoff, None, dialog.detail, cost_usd=attachment.spent_usd)
+    trouble, detail = _trouble(dialog, desk, attachment)
+    handoff = (dialog.handoff or desk.handoff) if trouble is None else None
+    return Exchange(
+        handoff=None if handoff is None else handoff.model_dump(mode="json"),
+        trouble=trouble,
+        detail=detail,
+        session=dialog.session,
+        agent_s=dialog.agent_s,
+        cost_usd=attachment.spent_usd,
+    )
+
+
+def _trouble(dialog: Dialog, desk: ToolDesk, attachment: Attachment) -> tuple[ParkReason | None, str]:
+    """Why an exchange gave nothing to go on with, and that in words; None if it did."""
     if desk.questions:
-        exchange.trouble, exchange.detail = "needs_input", "\n".join(desk.questions)
-    elif desk.looping.is_set():
-        exchange.trouble = "looping"
-        exchange.detail = "the worker came back to a tree it already had, with the same failures"
-    elif dialog.handoff is not None:
-        return exchange
-    elif dialog.ending == "no_handoff" and desk.handoff is not None:
-        exchange.handoff = desk.handoff
-    elif attachment.over_budget:
-        exchange.trouble, exchange.detail = "over_budget", f"${attachment.spent_usd:.4f} in this attempt"
-    elif dialog.ending in {"timeout", "silent"}:
-        exchange.trouble, exchange.detail = "stalled", f"{dialog.ending}: {dialog.detail}"
-    elif attachment.provider_failure:
-        exchange.trouble, exchange.detail = "provider", attachment.provider_failure
-    else:
-        exchange.trouble, exchange.detail = "attempts", f"no valid handoff ({dialog.ending}): {dialog.detail}"
-    return exchange
+        return "needs_input", "\n".join(desk.questions)
+    if desk.looping.is_set():
+        return "looping", "the worker came back to a tree it already had, with the same failures"
+    if dialog.handoff is not None or (dialog.ending == "no_handoff" and desk.handoff is not None):
+        return None, ""
+    if attachment.over_budget:
+        return "over_budget", f"${attachment.spent_usd:.4f} in this attempt"
+    if dialog.ending in {"timeout", "silent"}:
+        return "stalled", f"{dialog.ending}: {dialog.detail}"
+    if attachment.provider_failure:
+        return "provider", attachment.provider_failure
+    return "attempts", f"no valid handoff ({dialog.ending}): {dialog.detail}"
 
 
 def _grant(line: Line, stage: Stage, number: int) -> Grant:
@@ -209,29 +242,23 @@ def _mounts(line: Line, settings: AgentSettings) -> list[Mount]:
 
 
 def _finished(line: Line, stage: Stage, number: int, exchange: Exchange) -> StageFinished:
-    handoff = exchange.handoff
     return StageFinished(
         run=line.floor.run,
         issue=line.id,
         stage=stage,
         attempt=number,
-        outcome=exchange.trouble or _outcome(handoff),
+        outcome=exchange.trouble or _outcome(exchange.handoff or {}),
         duration_s=exchange.duration_s,
-        agent_s=exchange.dialog.agent_s,
+        agent_s=exchange.agent_s,
         cpu_s=exchange.cpu_s,
         cost_usd=exchange.cost_usd,
-        handoff=handoff.model_dump(mode="json")
-        if handoff is not None
-        else {"detail": exchange.detail[:4000]},
+        handoff=exchange.handoff or {"detail": exchange.detail[:4000]},
     )
 
 
-def _outcome(handoff: Model | None) -> str:
-    for name in ("decision", "status", "verdict"):
-        value = getattr(handoff, name, None)
-        if isinstance(value, str):
-            return value
-    return "done"
+def _outcome(handoff: dict[str, Any]) -> str:
+    words = [handoff[name] for name in ("decision", "status", "verdict") if name in handoff]
+    return str(words[0]) if words else "done"
 
 
 async def attempt_number(line: Line, stage: Stage, label: str, attempt: int) -> int:

@@ -209,7 +209,7 @@ async def _resolve(line: Line, pull: PullRequest, tip: Tip, unit: ConflictUnit) 
         return None
     finally:
         await floor.parts.backend.destroy(name)
-    resolution = Resolution.model_validate(exchange.handoff, from_attributes=True)
+    resolution = Resolution.model_validate(exchange.handoff)
     return resolution if resolution.path == unit.path else None
 
 

@@ -48,7 +48,7 @@ async def review(line: Line, brief: Brief, round: int) -> Judgement:
     )
     crash_point("review.after_agent")
     await floor.parts.backend.destroy(name)
-    report = ReviewReport.model_validate(exchange.handoff, from_attributes=True)
+    report = ReviewReport.model_validate(exchange.handoff)
     reproduced = await floor.bench.verifier.reproduce(
         verification.commit, report, name=line.sandbox("reproduce", line.generation, round)
     )

@@ -28,7 +28,7 @@ async def triage(line: Line) -> TriageReport:
         ),
     )
     await line.floor.parts.backend.destroy(name)
-    report = TriageReport.model_validate(exchange.handoff, from_attributes=True)
+    report = TriageReport.model_validate(exchange.handoff)
     report = _with_wishes(line, report)
     if report.decision == "build":
         await line.floor.remember(f"{line.memory}/triage", report)

@@ -86,7 +86,7 @@ async def work(line: Line, brief: Brief, round: int) -> Change:
         Question(
             stage="work",
             label=f"work-{line.generation}-{round}",
-            context=await _context(line, brief, failing, round),
+            context=await _context(line, brief, failing, round, interrupted=not fresh),
             input=_input(line, brief, failing),
             sandbox=line.work_sandbox,
             ready=ready,
@@ -114,9 +114,12 @@ async def _earlier(line: Line) -> Change | None:
     return change if fits else None
 
 
-async def _context(line: Line, brief: Brief, failing: Sequence[str], round: int) -> PromptContext:
+async def _context(
+    line: Line, brief: Brief, failing: Sequence[str], round: int, *, interrupted: bool
+) -> PromptContext:
     earlier = brief.change or await _earlier(line)
     session = earlier.session if earlier else None
+    ghost = "an earlier attempt was interrupted; what it had done is in the tree" if interrupted else ""
     return await line.context(
         round,
         resumed=session is not None,
@@ -124,7 +127,7 @@ async def _context(line: Line, brief: Brief, failing: Sequence[str], round: int)
         known_failing=tuple(failing),
         scope=brief.triage.scope or line.settings.project.scope,
         findings=brief.demands,
-        ghost="\n".join(_left(earlier)) if earlier else "",
+        ghost="\n".join(_left(earlier)) if earlier else ghost,
     )
 
 
@@ -135,18 +138,17 @@ def _left(change: Change) -> list[str]:
 
 async def _capture(line: Line, station: Station, exchange: Exchange, round: int) -> Change:
     base = line.floor.bench.base.commit
-    ref = f"refs/attempts/{line.id}/{line.issue.digest[:16]}"
+    ref = f"refs/attempts/{line.id}/{line.issue.digest[:16]}/{line.generation}.{round}"
     taken = await capture(station.sandbox, line.floor.parts.depot, base=base, ref=ref)
-    handoff = exchange.handoff
-    report = (
-        handoff if isinstance(handoff, WorkReport) else WorkReport(status="blocked", summary=exchange.detail)
-    )
+    report = WorkReport(status="blocked", summary=exchange.detail[:20_000])
+    if exchange.handoff is not None:
+        report = WorkReport.model_validate(exchange.handoff)
     change = Change(
         report=report,
         commit=taken.commit,
         ghost=taken.ghost,
         notes=taken.notes,
-        session=exchange.dialog.session,
+        session=exchange.session,
     )
     await line.floor.remember(f"{line.memory}/change", change)
     event = WorkCaptured(
