@@ -166,6 +166,23 @@ async def test_cancelling_kills_the_command(sandbox: Sandbox) -> None:
     await ended(sandbox, "sleep 603")
 
 
+@pytest.mark.spec("SB-3")
+async def test_a_command_killed_before_it_could_begin_does_not_begin(sandbox: Sandbox) -> None:
+    commands = [sandbox.exec(["sleep", "610"], timeout_s=0) for _ in range(20)]
+    assert all(result.timed_out for result in await asyncio.gather(*commands))
+    assert "sleep 610" not in await processes(sandbox)
+
+
+@pytest.mark.spec("SB-1")
+async def test_the_hosts_umask_does_not_matter(backend: SandboxBackend) -> None:
+    before = os.umask(0o077)
+    try:
+        sandbox = await backend.create(SandboxSpec(name="one"))
+    finally:
+        os.umask(before)
+    assert await sh(sandbox, "umask; touch f; stat -c %a f . ~") == "0022\n644\n755\n755\n"
+
+
 @pytest.mark.spec("SB-4")
 async def test_a_grandchild_that_keeps_the_pipe_does_not_delay_the_return(sandbox: Sandbox) -> None:
     started_s = time.monotonic()

@@ -77,16 +77,16 @@ class Channel:
                 future.exception()
 
     async def _send(self, message: bytes, fds: tuple[int, ...]) -> None:
-        async with asyncio.timeout(SEND_TIMEOUT_S):
-            while not self.closed:
-                try:
-                    socket.send_fds(self._control, [message], fds)
-                    return
-                except BlockingIOError:
-                    await asyncio.sleep(0.005)
-                except OSError:
-                    break
-        raise SandboxError("the sandbox has ended")
+        deadline_s = self._loop.time() + SEND_TIMEOUT_S
+        while not self.closed and self._loop.time() < deadline_s:
+            try:
+                socket.send_fds(self._control, [message], fds)
+                return
+            except BlockingIOError:
+                await asyncio.sleep(0.005)
+            except OSError:
+                break
+        raise SandboxError("the sandbox has ended, or takes no more requests")
 
     def _read(self) -> None:
         try:

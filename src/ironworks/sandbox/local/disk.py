@@ -89,7 +89,7 @@ class DiskStore:
             self.chain(snapshot)
             self._discard(disk.path)
             for area, _ in AREAS:
-                disk.upper(area).mkdir(parents=True)
+                make_open(disk.upper(area))
                 disk.scratch(area).mkdir()
             write_meta(disk.path, {"snapshot": snapshot})
         disk.lock()
@@ -168,7 +168,7 @@ class DiskStore:
                     disk.upper(area).rename(target / area)
             write_meta(target, {"snapshot": meta.get("snapshot")})
         for area, _ in AREAS:
-            disk.upper(area).mkdir(exist_ok=True)
+            make_open(disk.upper(area))
         write_meta(disk.path, {"snapshot": name})
 
     def _discard(self, path: Path) -> None:
@@ -177,6 +177,13 @@ class DiskStore:
             grave = self.root / "trash" / f"{path.name}-{os.getpid()}-{time.monotonic_ns()}"
             path.rename(grave)
             tree.remove_tree(grave)
+
+
+def make_open(folder: Path) -> None:
+    """Make a folder as a sandbox shall see it, whatever the host's umask is; nothing when it is there."""
+    if not folder.exists():
+        folder.mkdir(parents=True)
+        folder.chmod(0o755)
 
 
 def checked(name: str) -> str:

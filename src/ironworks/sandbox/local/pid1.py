@@ -5,7 +5,8 @@ library; it holds no privilege that the commands it starts lack. Each message on
 what may be long (argv, env, a path) comes in a memory file beside the streams of the command.
 """
 
-# ruff: noqa: PTH103, PTH104, PTH108, PTH118, PTH123, PTH208 -- a fork of a process that must stay small needs no path objects.
+# Path objects would only make it slower to start.
+# ruff: noqa: PTH103, PTH104, PTH108, PTH118, PTH123, PTH208
 
 import array
 import contextlib
@@ -34,6 +35,7 @@ def main() -> NoReturn:
     control_fd, lock_fd, port = (int(word) for word in sys.argv[1:4])
     # What is not dumpable cannot be traced, nor its memory and descriptors opened, by the commands beside it.
     ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+    os.umask(0o022)
     os.set_inheritable(lock_fd, False)
     control = socket.socket(fileno=control_fd)
     control.set_inheritable(False)
@@ -108,7 +110,8 @@ class Keeper:
         """End one command's whole session, however many process groups it has made."""
         leader = next((pid for pid, id in self.running.items() if id == message["target"]), None)
         for _ in range(KILL_ROUNDS):
-            members = [pid for pid, session in sessions() if session == leader]
+            # The leader itself may not have got round to making its session.
+            members = [pid for pid, session in sessions() if leader in (pid, session)]
             if not members:
                 break
             for pid in members:

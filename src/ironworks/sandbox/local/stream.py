@@ -73,9 +73,8 @@ class Stream:
             return
         try:
             self._take(data)
-        except (
-            Exception
-        ) as error:  # whatever the caller's callback raises ends the command, and goes to the caller
+        # Whatever the caller's callback raises ends the command, and goes to the caller.
+        except Exception as error:
             self._loop.remove_reader(self._outlet)
             if not self._failure.done():
                 self._failure.set_exception(error)
