@@ -4,6 +4,7 @@ import importlib
 import io
 import os
 import sys
+import traceback
 from typing import Any
 
 import click
@@ -93,6 +94,9 @@ def _run(args: list[str]) -> int:
         return 1
     except OSError as error:
         return _fail(as_json, "error", str(error), "", 3)
+    except Exception as error:  # the last supervisor: whatever happens, programs get JSON and exit code 3
+        traceback.print_exc()
+        return _fail(as_json, "internal", f"{type(error).__name__}: {error}", "a fault of ironworks", 3)
     return result if isinstance(result, int) else 0
 
 

@@ -56,7 +56,7 @@ def as_json_line(row: Row) -> str:
 
 def as_line(row: Row) -> str:
     event = row.event
-    titled = {"title": event["snapshot"]["title"]} if "snapshot" in event else {}
+    titled = {"title": event["snapshot"]["title"]} if event.get("kind") == "IssueQueued" else {}
     brief = {key: value for key, value in event.items() if key not in LONG}
     shown = {key: value for key, value in (titled | brief).items() if value not in ("", [], {}, None)}
     words = " ".join(f"{key}={_word(value)}" for key, value in shown.items())

@@ -55,12 +55,12 @@ def attempt_folders(place: Place, issue: str, stage: str | None = None) -> list[
     return sorted(mine, key=lambda path: path.stat().st_mtime_ns)
 
 
-def last_lines(path: Path, count: int) -> list[str]:
-    """The last `count` lines (0 = all) of the last megabytes of a log; none if there is no such file."""
+def last_lines(path: Path, count: int, *, read_bytes: int = READ_BYTES) -> list[str]:
+    """The last `count` lines (0 = all) of the last bytes of a log; none if there is no such file."""
     try:
         with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - READ_BYTES))
-            lines = file.read(READ_BYTES).decode("utf-8", "replace").splitlines()
+            file.seek(max(0, path.stat().st_size - read_bytes))
+            lines = file.read(read_bytes).decode("utf-8", "replace").splitlines()
     except FileNotFoundError:
         return []
     return lines[-count:] if count else lines

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ironworks.cli.options import place_of
 from ironworks.cli.output import note
+from ironworks.core.errors import RefusedError
 
 if TYPE_CHECKING:
     from ironworks.engine.factory import Factory
@@ -21,10 +22,14 @@ def at_station(
     repository: Path | None,
     state: Path | None,
 ) -> Handoff:
-    """Open a factory without a backlog, let it do `work`, close it; what came of it."""
+    """Open a factory without a backlog, let it do `work`, close it; what came of it.
+
+    RefusedError when its agent gave no answer.
+    """
     from ironworks.app.base import base_reader
     from ironworks.app.configuration import load
     from ironworks.app.factory import Options, open_factory
+    from ironworks.engine.line import Parked
 
     place = place_of(repository, state)
     loaded = load(place, base_reader(place.root), file=config)
@@ -33,6 +38,9 @@ def at_station(
 
     async def opened() -> Handoff:
         async with open_factory(place, loaded, Options()) as factory:
-            return await work(factory)
+            try:
+                return await work(factory)
+            except Parked as rest:
+                raise RefusedError(f"no answer came of it: {rest.reason}: {rest.detail}") from rest
 
     return asyncio.run(opened())

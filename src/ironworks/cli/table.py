@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ironworks.app.progress import IssueProgress, RunProgress
+from ironworks.cli.logs import last_lines
 from ironworks.cli.output import clean, dollars, duration, note, short
 
 TAIL_BYTES = 2000
@@ -80,11 +81,10 @@ class View:
         """The last thing its agent printed in the present attempt."""
         if issue.state not in AT_WORK:
             return short(issue.detail, 200)
-        path = self._logs / self.progress.run / issue.id / f"{issue.stage}-{issue.attempt}" / "stdout.log"
+        folder = self._logs / self.progress.run / issue.id
         try:
-            with path.open("rb") as file:
-                file.seek(max(0, path.stat().st_size - TAIL_BYTES))
-                lines = file.read(TAIL_BYTES).decode("utf-8", "replace").splitlines()
+            logs = [(path.stat().st_mtime_ns, path) for path in folder.glob(f"{issue.stage}-*/stdout.log")]
+            lines = last_lines(max(logs)[1], 0, read_bytes=TAIL_BYTES) if logs else []
         except OSError:
             return ""
         return next((short(line, 200) for line in reversed(lines) if line.strip()), "")
