@@ -153,6 +153,8 @@ def test_text_that_is_not_unicode_is_refused_and_nothing_is_written(store: Store
     assert store.inbox() == []
     assert store.post("answer", "a", {"text": "\udcff"}) == 1
     assert store.inbox()[0].payload == {"text": "\udcff"}
+    store.append(answer("\udcff"), key="k")
+    assert store.events()[0].event == answer("\udcff")
 
 
 @pytest.mark.spec("ST-7")

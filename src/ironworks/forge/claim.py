@@ -143,7 +143,7 @@ class Claims:
     def _commit(self, record: ClaimRecord) -> str:
         verb = "Release" if record.released else "Claim"
         return self._depot.commit(
-            self._nothing, (), f"{verb} {record.subject}\n\n{record.model_dump_json()}", unique=True
+            self._nothing, (), f"{verb} {record.subject}\n\n{record.to_json()}", unique=True
         )
 
     def _is_ours(self, record: ClaimRecord) -> bool:

@@ -1,10 +1,9 @@
 """Small records that factories share as refs of the project's repository, read without trust."""
 
+import json
 import logging
 import re
 from typing import TypeVar
-
-from pydantic import ValidationError
 
 from ironworks.core.errors import RefusedError
 from ironworks.core.models import Model
@@ -40,14 +39,21 @@ def file_in(depot: Depot, oid: str, path: str) -> bytes | None:
 
 def parsed(kind: type[Read], data: bytes | None, place: str) -> Read | None:
     """A record, or None, with a warning, for whatever somebody put in its place."""
-    if data is None:
-        log.warning("%s is not a record of ours: ignored", place)
-        return None
     try:
-        return kind.model_validate_json(data)
-    except ValidationError as error:
-        log.warning("%s is not a record of ours: ignored (%s)", place, error.errors()[0]["msg"])
-        return None
+        if data is not None:
+            return kind.model_validate(json.loads(data))
+    except (ValueError, RecursionError):
+        pass
+    log.warning("%s is not a record of ours: ignored", place)
+    return None
+
+
+def encoded(record: Model) -> bytes:
+    """What `parsed` reads back, in ASCII, whatever a text stands for. RefusedError when it is too large."""
+    data = json.dumps(record.model_dump(mode="json"), sort_keys=True, indent=1).encode("ascii")
+    if len(data) > MAX_BYTES:
+        raise RefusedError(f"a record of {len(data)} bytes is larger than {MAX_BYTES}")
+    return data
 
 
 def _content(depot: Depot, name: str, kind: bytes) -> bytes | None:

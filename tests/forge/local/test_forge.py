@@ -135,7 +135,7 @@ def test_pull_requests_are_shared_and_change_by_compare_and_set(
     forge: Forge, other: Forge, head: str
 ) -> None:
     pull = request(
-        "one", head, title="-é\n\t🧨 " + "long " * 100, body="\x00\x1b\r\n" * 10, closes=["one", "two"]
+        "one", head, title="-é\n\t🧨\udcff " + "long " * 100, body="\x00\x1b\r\n" * 10, closes=["one", "two"]
     )
     assert (forge.pull("one"), forge.pulls()) == (None, [])
     assert forge.put_pull(pull, expected=None)

@@ -117,7 +117,8 @@ def _dependencies(label: str, entry: Entry, entries: Sequence[Entry], ids: Seque
     """Ids for what an entry names by id or by exact title. ConfigError for what is neither."""
     resolved = []
     for name in entry.wishes.depends_on:
-        titled = [id for id, other in zip(ids, entries, strict=True) if other.title == plain_title(name)]
+        title = plain_title(name)
+        titled = [id for id, other in zip(ids, entries, strict=True) if other.title == title]
         found = [name] if name in ids else titled
         if len(found) != 1:
             line = entry.matter.line_of("depends_on") if entry.matter else entry.line

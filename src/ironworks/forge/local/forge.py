@@ -7,11 +7,10 @@ from pydantic import AwareDatetime
 
 from ironworks.core.clock import Clock
 from ironworks.core.crash import crash_point
-from ironworks.core.errors import ConfigError, RefusedError
+from ironworks.core.errors import ConfigError
 from ironworks.core.models import Issue, Model, PullRequest
 from ironworks.forge.local.backlog import MAX_BYTES, parse
-from ironworks.forge.record import MAX_BYTES as MAX_RECORD_BYTES
-from ironworks.forge.record import RETRIES, file_in, parsed, record_ref
+from ironworks.forge.record import RETRIES, encoded, file_in, parsed, record_ref
 from ironworks.git.command import UPLOAD_PACK
 from ironworks.git.depot import Depot
 from ironworks.git.ref import is_ref
@@ -67,9 +66,9 @@ class LocalForge:
         """Create or replace by compare-and-set; True also when it is there already, so it can be repeated.
 
         A record that is not one of ours counts as absent and is replaced. RefusedError for a pull request
-        that is too large or not Unicode; GitError when the repository cannot be written.
+        that is too large; GitError when the repository cannot be written.
         """
-        data = _encoded(pull)
+        data = encoded(pull)
         held, current = self._look(pull.id)
         if current == pull:
             return True
@@ -86,7 +85,7 @@ class LocalForge:
             before = parsed(Questions, file_in(self._depot, held, QUESTIONS_FILE), ref) if held else None
             if before is not None and before.questions == asked.questions:
                 return
-            if self._put("questions", issue, QUESTIONS_FILE, _encoded(asked), f"Questions on {issue}", held):
+            if self._put("questions", issue, QUESTIONS_FILE, encoded(asked), f"Questions on {issue}", held):
                 return
 
     def _look(self, id: str) -> tuple[str, PullRequest | None]:
@@ -147,13 +146,3 @@ def _read(backlog: Path) -> bytes:
             return file.read(MAX_BYTES + 1)
     except OSError as error:
         raise ConfigError(f"{backlog} cannot be read: {error.strerror}") from error
-
-
-def _encoded(record: Model) -> bytes:
-    try:
-        data = record.to_json().encode()
-    except ValueError as error:
-        raise RefusedError(f"not valid Unicode text: {error}") from error
-    if len(data) > MAX_RECORD_BYTES:
-        raise RefusedError(f"a record of {len(data)} bytes is larger than {MAX_RECORD_BYTES}")
-    return data
