@@ -295,11 +295,13 @@ async def test_a_session_that_is_gone_starts_anew_and_names_the_issue(bench: Ben
     answer = await bench.play(BashStep(command="cat $IRONWORKS_ISSUE"), DONE, session="lost/../1")
     assert (answer.exit_code, answer.session) == (0, "lost----1")
     assert "It subtracts." in bench.tool_texts()[0]
-    assert "The issue as JSON is in /run/ironworks/" in bench.model.exchanges[0].prompt
+    talk = await bench.place.sh("cat $HOME/.ironworks/lost----1.json")
+    assert "The issue as JSON is in /run/ironworks/" in talk
 
 
 @pytest.mark.spec("AG-11")
-async def test_a_killed_exchange_continues_where_it_was(bench: Bench) -> None:
+@pytest.mark.parametrize("prompt", [PROMPT, "Go on."])
+async def test_a_killed_exchange_continues_where_it_was(bench: Bench, prompt: str) -> None:
     wait = "test -e /work/been || { touch /work/been; sleep 1000; }; echo over"
     bench.script(WriteStep(path="a", content="one"), BashStep(command=wait), DONE)
     bench.connect()
@@ -312,10 +314,20 @@ async def test_a_killed_exchange_continues_where_it_was(bench: Bench) -> None:
     await asyncio.gather(running, return_exceptions=True)
     await bench.place.boot()
     bench.connect()
-    answer = await bench.run("Go on.", session="work-fix-add")
+    answer = await bench.run(prompt, session="work-fix-add")
     assert answer.exit_code == 0, answer.detail
     assert [exchange.step for exchange in bench.model.exchanges] == [0, 1, 1, 2]
     assert bench.tool_texts()[-2:] == ["over\n\n[exit 0]", "accepted"]
+    told = int(await bench.place.sh("grep -o 'do it' $HOME/.ironworks/*.json | wc -l"))
+    assert told == 1
+
+
+@pytest.mark.spec("AG-11")
+async def test_a_handoff_that_a_crash_lost_is_given_again_without_asking_the_model(bench: Bench) -> None:
+    first = await bench.play(BashStep(command="true"), DONE)
+    again = await bench.run(session=first.session)
+    assert (again.exit_code, again.handoff) == (0, first.handoff)
+    assert bench.model.count == 2
 
 
 @pytest.mark.spec("AG-3")

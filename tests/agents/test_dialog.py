@@ -6,7 +6,6 @@ import pytest
 from tests.agents.conftest import Place, task_for
 
 from ironworks.agents.command import CommandAgent
-from ironworks.agents.desk import CheckResult, ToolDesk
 from ironworks.agents.dialog import Dialog, converse
 from ironworks.agents.transcript import FileTranscript
 from ironworks.core.handoffs import WorkReport
@@ -113,25 +112,6 @@ async def test_all_else_is_a_failed_attempt_and_nothing_is_sent_back(
 ) -> None:
     dialog = await play(PlayedAgent([answer]), place, transcript)
     assert (dialog.handoff, dialog.ending, dialog.exchanges) == (None, ending, 1)
-
-
-@pytest.mark.spec("AG-14")
-async def test_a_worker_that_ignores_that_it_loops_is_ended(place: Place, transcript: FileTranscript) -> None:
-    count = 0
-
-    async def check() -> CheckResult:
-        nonlocal count
-        count += 1
-        return CheckResult(text="test_x fails", fingerprint="ab"[count % 2], ok=False)
-
-    desk = ToolDesk(WorkReport, check=check)
-    place.connect(tools=desk)
-    task = task_for(command=("sh", "-c", "while :; do iw check; sleep 0.1; done"))
-    talk = converse(CommandAgent(), place.sandbox, task, transcript, answer=WorkReport, stop=desk.looping)
-    dialog = await asyncio.wait_for(talk, 60)
-    assert (dialog.handoff, dialog.ending) == (None, "cancelled")
-    assert b"You have been here before" in (transcript.folder / "stdout.log").read_bytes()
-    assert (await place.sh("cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c '[i]w check'")).strip() == "0"
 
 
 @pytest.mark.spec("AG-3")

@@ -1,9 +1,6 @@
 """From an agent's exchanges to one validated handoff, or to a reason why there is none."""
 
-import asyncio
-import time
-from collections.abc import Coroutine
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import SerializeAsAny
 
@@ -30,23 +27,17 @@ class Dialog(Model):
 
 
 async def converse(
-    agent: Agent,
-    sandbox: Sandbox,
-    task: AgentTask,
-    transcript: Transcript,
-    *,
-    answer: type[Model],
-    stop: asyncio.Event | None = None,
+    agent: Agent, sandbox: Sandbox, task: AgentTask, transcript: Transcript, *, answer: type[Model]
 ) -> Dialog:
     """Asks until the handoff fits `answer`: errors go back to the session, at most twice, in the time-out.
 
     Without a handoff, or with an exit code other than 0, nothing is sent back: that is a failed attempt.
-    When `stop` is set the agent is ended, with `cancelled`. SandboxError when the sandbox died.
+    SandboxError when the sandbox died.
     """
     agent_s = 0.0
     current = task
     for exchange in range(1, MAX_CORRECTIONS + 2):
-        given = await _stoppable(agent.run(sandbox, current, transcript), stop or asyncio.Event())
+        given = await agent.run(sandbox, current, transcript)
         agent_s += given.duration_s
         ending, handoff, errors = _judged(given, answer)
         left_s = task.settings.timeout_s - agent_s
@@ -62,20 +53,6 @@ async def converse(
         exchanges=exchange,
         agent_s=agent_s,
     )
-
-
-async def _stoppable(run: Coroutine[Any, Any, AgentAnswer], stop: asyncio.Event) -> AgentAnswer:
-    started_s = time.monotonic()
-    running, stopping = asyncio.ensure_future(run), asyncio.ensure_future(stop.wait())
-    try:
-        await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        if running.done():
-            return running.result()
-        return AgentAnswer(ending="cancelled", detail="stopped", duration_s=time.monotonic() - started_s)
-    finally:
-        running.cancel()
-        stopping.cancel()
-        await asyncio.wait({running, stopping})
 
 
 def _judged(given: AgentAnswer, answer: type[Model]) -> tuple[Ending, Model | None, list[str]]:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ironworks.agents.loop.session import INTERRUPTED, MAX_TALK, Session, result
+from ironworks.agents.loop.session import INTERRUPTED, MAX_TALK, NUDGE, Session, result
 
 CALLS = [{"type": "text", "text": "x"}, {"type": "tool_use", "id": "t1"}, {"type": "tool_use", "id": "t2"}]
 
@@ -46,7 +46,20 @@ def test_calls_that_were_cut_off_are_answered_before_the_next_prompt() -> None:
 
 
 @pytest.mark.spec("AG-11")
-@pytest.mark.parametrize("data", [b"", b"{", b"\xff"])
+def test_the_prompt_that_is_worked_on_is_not_repeated() -> None:
+    session = Session("s", resume=False)
+    session.open("hello", "a note")
+    session.open("hello")
+    session.add("assistant", CALLS)
+    session.open("hello")
+    session.add("assistant", [{"type": "text", "text": "done?"}])
+    session.open("hello")
+    texts = [block.get("text") for message in session.messages for block in message["content"]]
+    assert texts == ["hello", "a note", "x", None, None, None, None, "done?", NUDGE]
+
+
+@pytest.mark.spec("AG-11")
+@pytest.mark.parametrize("data", [b"", b"{", b"\xff", b"7"])
 def test_a_broken_file_is_a_session_that_is_gone(home: Path, data: bytes) -> None:
     (home / ".ironworks").mkdir()
     (home / ".ironworks" / "s.json").write_bytes(data)

@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from .event import MAX_SHOWN, Message, Stop, clip, emit
-from .session import Session, result
+from .session import NUDGE, Session, calls_of, result
 from .tool import call, factory, offered
 from .wire import Client
-
-NUDGE = "You stopped without handing off. Go on, and when you are done call the `handoff` tool."
 
 
 def hand_off(value: Any, path: str) -> str:
@@ -50,7 +48,7 @@ def turn(session: Session, ask: Callable[[list[Message]], Message], path: str) -
     if message.get("stop_reason") == "refusal" or not message["content"]:
         raise Stop("the model refused", 3)
     session.add("assistant", message["content"])
-    calls = [block for block in message["content"] if block["type"] == "tool_use"]
+    calls = calls_of(message)
     if not calls:
         if Path(path).exists():  # left by `iw handoff`, in the shell
             return True
@@ -64,10 +62,13 @@ def turn(session: Session, ask: Callable[[list[Message]], Message], path: str) -
 def work(task: dict[str, Any]) -> None:
     session = Session(task["session"], resume=task["resume"])
     prompt = Path(os.environ["IRONWORKS_PROMPT"]).read_text("utf-8")
-    if task["resume"] and not session.messages:
-        # A later prompt tells only what is new.
-        prompt += f"\nThe issue as JSON is in {os.environ['IRONWORKS_ISSUE']}.\n"
-    session.open(prompt)
+    # A later prompt tells only what is new: where the session is gone, the issue must be found.
+    lost = task["resume"] and not session.messages
+    note = [f"The issue as JSON is in {os.environ['IRONWORKS_ISSUE']}."] if lost else []
+    handed = session.handed_off() if session.prompt() == prompt else None
+    if handed and act(handed, os.environ["IRONWORKS_HANDOFF"])[1]:
+        return
+    session.open(prompt, *note)
     client = Client(task, offered(task["tools"], task["schema"]))
     nudges = 0
     for _ in range(task["max_turns"]):
