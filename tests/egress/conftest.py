@@ -18,6 +18,7 @@ from ironworks.egress.attachment import Attachment
 from ironworks.egress.client import Limits
 from ironworks.egress.gateway import Gateway
 from ironworks.egress.grant import Grant, Tools
+from ironworks.egress.host import Resolver
 from ironworks.store.ledger import Ledger
 from ironworks.store.store import Store
 
@@ -87,8 +88,9 @@ def open_box(tmp_path: Path) -> OpenBox:
         names: dict[str, Sequence[str]] | None = None,
         presets: dict[str, Sequence[tuple[str, int]]] | None = None,
         limits: Limits = Limits(),  # noqa: B008 - frozen
+        resolver: Resolver | None = None,
     ) -> AsyncIterator[Box]:
-        async def resolver(name: str, port: int) -> Sequence[str]:
+        async def known_names(name: str, port: int) -> Sequence[str]:
             return {"127.0.0.1": ["127.0.0.1"], **(names or {})}.get(name, [])
 
         async def lookup(name: str) -> Sequence[tuple[str, int]]:
@@ -105,7 +107,7 @@ def open_box(tmp_path: Path) -> OpenBox:
             secrets=secrets,
             clock=clock,
             on_event=lambda event, key: events.append((event, key)),
-            resolver=resolver,
+            resolver=resolver or known_names,
             presets=lookup,
             limits=limits,
         )

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import http.client
 import json
+import threading
 import tomllib
 from typing import Any
 
@@ -23,11 +24,20 @@ from tests.egress.stub import (
 
 from ironworks.core.events import UsageRecorded
 from ironworks.core.settings import Price
+from ironworks.egress.host import resolve
 
 
 def body(**more: Any) -> bytes:
     request = {"model": "m", "max_tokens": 100, "messages": [{"role": "user", "content": "hello"}]}
     return json.dumps({**request, **more}).encode()
+
+
+async def begin(port: int, request: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A request under way, its answer not yet read."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"POST /claude/v1/messages HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(request))
+    writer.write(request)
+    return reader, writer
 
 
 def streaming(*events: bytes, pause_s: float = 0) -> Any:
@@ -83,12 +93,7 @@ async def test_a_stream_is_settled_before_the_client_sees_that_it_is_complete(op
         stub(streaming(*stream_events(100, 70), pause_s=0.02)) as up,
         open_box(providers={"claude": anthropic(up.url)}) as box,
     ):
-        reader, writer = await asyncio.open_connection("127.0.0.1", box.port)
-        request = body(stream=True)
-        writer.write(
-            b"POST /claude/v1/messages HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(request)
-        )
-        writer.write(request)
+        reader, writer = await begin(box.port, body(stream=True))
         await reader.readuntil(b"message_stop")
         assert box.ledger.spent(issue="i") == pytest.approx(0.0008)
         writer.close()
@@ -107,12 +112,7 @@ async def test_a_stream_is_passed_on_as_it_comes(open_box: OpenBox) -> None:
         writer.write(b"".join(rest))
 
     async with stub(behave) as up, open_box(providers={"claude": anthropic(up.url)}) as box:
-        reader, writer = await asyncio.open_connection("127.0.0.1", box.port)
-        request = body(stream=True)
-        writer.write(
-            b"POST /claude/v1/messages HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(request)
-        )
-        writer.write(request)
+        reader, writer = await begin(box.port, body(stream=True))
         # The provider waits for us to have seen the first event.
         await asyncio.wait_for(reader.readuntil(b"message_start"), 20)
         go_on.set()
@@ -151,12 +151,7 @@ async def test_a_client_that_leaves_in_mid_stream_is_charged_what_was_reserved(o
         await asyncio.sleep(60)
 
     async with stub(behave) as up, open_box(providers={"claude": anthropic(up.url)}) as box:
-        reader, writer = await asyncio.open_connection("127.0.0.1", box.port)
-        request = body(stream=True, max_tokens=1000)
-        writer.write(
-            b"POST /claude/v1/messages HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(request)
-        )
-        writer.write(request)
+        reader, writer = await begin(box.port, body(stream=True, max_tokens=1000))
         await reader.readuntil(b"message_start")
         reserved = box.ledger.spent(issue="i")
         writer.transport.abort()
@@ -524,3 +519,20 @@ async def test_a_compressed_answer_is_refused_and_charged(open_box: OpenBox) -> 
         assert (await box.ask("POST", "/claude/v1/messages", body=body())).status == 502
         assert box.ledger.usage(run="r")[0].estimated
         assert up.seen
+
+
+async def test_models_are_reached_while_all_shared_threads_are_busy(open_box: OpenBox) -> None:
+    free = threading.Event()
+    loop = asyncio.get_running_loop()
+    busy = [loop.run_in_executor(None, free.wait, 60) for _ in range(64)]
+    async with (
+        stub(always(answer(message()))) as up,
+        open_box(providers={"claude": anthropic(up.url)}, resolver=resolve) as box,
+    ):
+        try:
+            reader, writer = await begin(box.port, body())
+            assert await asyncio.wait_for(reader.readline(), 20) == b"HTTP/1.1 200 \r\n"
+            writer.close()
+        finally:
+            free.set()
+            await asyncio.gather(*busy)

@@ -20,6 +20,7 @@ class Rule:
     """Stands for the names below `host` instead of `host` itself (`*.host`)."""
     address: str | None = None
     pinned: bool = False
+    """Any address of the name will do, also one inside."""
 
     def covers(self, host: str, port: int) -> bool:
         if self.port != port:
@@ -58,7 +59,7 @@ def parse_rule(text: str) -> Rule:
             f"network rule {text!r} is not a host: {error}",
             hint="write a name, `*.name`, `name:port`, or a preset: " + ", ".join(sorted(PRESETS)),
         ) from None
-    return Rule(host, port, below, address or None, pinned=bool(equals))
+    return Rule(host, port, below, address or None)
 
 
 class AllowList:

@@ -1,10 +1,12 @@
 """Names and addresses of other machines, in the one form in which they are compared and dialled."""
 
 import asyncio
+import functools
 import ipaddress
 import re
 import socket
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from ironworks.egress.refusal import Refusal, denial
 
@@ -13,6 +15,8 @@ Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 _NUMBER = re.compile(r"0x[0-9a-f]*|[0-9]+")
+# Not the loop's shared threads: while those are all busy with git, agents must still reach their models.
+_THREADS = ThreadPoolExecutor(4, thread_name_prefix="resolve")
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 
@@ -57,7 +61,8 @@ def is_public(address: str) -> bool:
 
 async def resolve(name: str, port: int) -> Sequence[str]:
     """The system's own resolver, off the event loop."""
-    answers = await asyncio.get_running_loop().getaddrinfo(name, port, type=socket.SOCK_STREAM)
+    lookup = functools.partial(socket.getaddrinfo, name, port, type=socket.SOCK_STREAM)
+    answers = await asyncio.get_running_loop().run_in_executor(_THREADS, lookup)
     return list(dict.fromkeys(str(answer[4][0]) for answer in answers))
 
 

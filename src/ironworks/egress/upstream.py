@@ -60,7 +60,7 @@ def _tls() -> ssl.SSLContext:
 
 async def dial(to: Destination, *, tls: bool) -> Streams:
     """A connection to one of the checked addresses. Refusal when none answers."""
-    context = await asyncio.to_thread(_tls) if tls else None
+    context = _tls() if tls else None
     name = to.host if tls else None
     for address in to.addresses:
         with contextlib.suppress(OSError):
