@@ -65,9 +65,9 @@ async def test_the_tools_are_on_its_path_beside_what_was_there(
 
 @pytest.mark.spec("AG-1")
 async def test_a_command_is_run_as_words_not_as_a_line(place: Place, transcript: FileTranscript) -> None:
-    task = task_for(command=("printf", "%s|", "$HOME; `id`", "a b", "-n", "é\n"))
+    task = task_for(command=("printf", "%s|", "$HOME; `id`", "a b", "-n", "{folder}", "é\n"))
     answer = await CommandAgent().run(place.sandbox, task, transcript)
-    assert answer.detail == "$HOME; `id`|a b|-n|é\n|"
+    assert answer.detail == "$HOME; `id`|a b|-n|{folder}|é\n|"
 
 
 @pytest.mark.spec("AG-2")

@@ -65,6 +65,7 @@ async def test_checks_run_one_at_a_time() -> None:
 
     async def check() -> CheckResult:
         nonlocal running, most
+        assert desk.checking
         running += 1
         most = max(most, running)
         await asyncio.sleep(0)
@@ -74,6 +75,7 @@ async def test_checks_run_one_at_a_time() -> None:
     desk = ToolDesk(WorkReport, check=check)
     await asyncio.gather(*(desk("check", b"") for _ in range(5)))
     assert most == 1
+    assert not desk.checking
 
 
 async def test_a_question_is_passed_on_and_bounded() -> None:

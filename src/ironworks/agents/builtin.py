@@ -61,7 +61,7 @@ class BuiltinAgent:
             sandbox,
             task,
             transcript,
-            ["python3", "-I", "{folder}/loop.pyz", "{folder}/task.json"],
+            ["python3", "-I"],
             alive=self._alive,
             files={"loop.pyz": loop_archive(), "task.json": json.dumps(order).encode()},
             on_line=lambda line: _report(line, transcript),

@@ -55,6 +55,11 @@ class ToolDesk:
         self._on_ask = on_ask
         self._one_check = asyncio.Lock()
 
+    @property
+    def checking(self) -> bool:
+        """Whether a check runs: its worker is silent meanwhile, and waits for us."""
+        return self._one_check.locked()
+
     async def __call__(self, verb: str, body: bytes) -> Answer:
         try:
             if verb == "check" and self._check:

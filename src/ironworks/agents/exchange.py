@@ -16,6 +16,8 @@ from ironworks.core.ports import AgentAnswer, AgentTask, Sandbox, Transcript
 TOOLS_DIR = "/run/ironworks/bin"
 MAX_TAIL = 4_000
 MAX_EVENT_LINE = 1_000_000
+MAX_EVENTS = 64_000_000
+MIN_TICK_S = 0.05
 MAX_TICK_S = 30.0
 BUSY_SHARE = 0.01
 """Of one CPU: who computes this much is not silent."""
@@ -42,17 +44,18 @@ async def run_program(
 ) -> AgentAnswer:
     """Runs `argv` in the repository root and waits for it; nothing it started lives on.
 
-    `files` are put into the exchange's own folder, whose path replaces `{folder}` in `argv`. `on_line` sees
-    every line of stdout. SandboxError when the sandbox died.
+    `files` are put into the exchange's own folder, and their paths appended to `argv`. `on_line` sees the
+    lines of stdout, up to MAX_EVENTS bytes. SandboxError when the sandbox died.
     """
     started_s = time.monotonic()
     folder = f"/run/ironworks/{secrets.token_hex(6)}"
-    env = await _prepare(sandbox, task, folder, files or {})
+    own = {f"{folder}/{name}": data for name, data in (files or {}).items()}
+    env = await _prepare(sandbox, task, folder, own)
     output = _Output(transcript, on_line)
     # The sandbox's own PATH is known only inside it.
     start = ["/bin/sh", "-c", f'PATH="{TOOLS_DIR}:$PATH" exec "$@"', "sh"]
     program = sandbox.exec(
-        [*start, *(part.replace("{folder}", folder) for part in argv)],
+        [*start, *argv, *own],
         env=env,
         timeout_s=task.settings.timeout_s,
         on_output=output,
@@ -78,7 +81,7 @@ async def _prepare(
         paths["issue.json"]: issue,
         paths["prompt.md"]: task.prompt.encode("utf-8", "replace"),
         paths["input.json"]: json.dumps(task.input, default=str).encode(),
-        **{f"{folder}/{name}": data for name, data in files.items()},
+        **files,
     }
     tool = resources.files("ironworks.agents").joinpath("iw").read_bytes()
     await asyncio.gather(
@@ -104,12 +107,14 @@ class _Output:
         self._on_line = on_line
         self._tails = {"stdout": b"", "stderr": b""}
         self._line = b""
+        self._read = 0
 
     def __call__(self, stream: Literal["stdout", "stderr"], data: bytes) -> None:
         self.last_s = time.monotonic()
         self._transcript.raw(stream, data)
         self._tails[stream] = (self._tails[stream] + data[-MAX_TAIL:])[-MAX_TAIL:]
-        if self._on_line and stream == "stdout":
+        if self._on_line and stream == "stdout" and self._read < MAX_EVENTS:
+            self._read += len(data)
             self._split(data, self._on_line)
 
     def _split(self, data: bytes, on_line: OnLine) -> None:
@@ -156,9 +161,10 @@ async def _watched(
 ) -> ExecResult | None:
     """The program's result; None when it was ended because it had been silent for `silence_s`."""
     running = asyncio.ensure_future(program)
+    tick_s = min(max(silence_s / 4, MIN_TICK_S), MAX_TICK_S)
     try:
         while not running.done():
-            await asyncio.wait({running}, timeout=min(silence_s / 4, MAX_TICK_S))
+            await asyncio.wait({running}, timeout=tick_s)
             if not running.done() and await silence.lasted_s() >= silence_s:
                 return None
         return running.result()

@@ -140,7 +140,7 @@ TOOLS: dict[str, tuple[Callable[..., str], str, dict[str, dict[str, str]], list[
         ["path", "old", "new"],
     ),
     "check": (check, "Run the tests; tells only what fails newly.", {}, []),
-    "ask": (ask, "Ask a person. The answer comes later.", {"question": TEXT}, ["question"]),
+    "ask": (ask, "Ask a person, and pause until they answer.", {"question": TEXT}, ["question"]),
 }
 
 
