@@ -536,3 +536,12 @@ async def test_models_are_reached_while_all_shared_threads_are_busy(open_box: Op
         finally:
             free.set()
             await asyncio.gather(*busy)
+
+
+@pytest.mark.spec("EG-8")
+async def test_an_error_that_cannot_be_read_costs_nothing_either(open_box: OpenBox) -> None:
+    reply = answer(b"\x1f\x8b", status="500 Oops", headers="Content-Encoding: gzip\r\n")
+    async with stub(always(reply)) as up, open_box(providers={"claude": anthropic(up.url)}) as box:
+        assert (await box.ask("POST", "/claude/v1/messages", body=body())).status == 502
+        assert up.seen
+        assert box.ledger.spent() == 0

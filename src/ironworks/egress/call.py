@@ -115,10 +115,9 @@ class Call:
 
     async def _answer(self, bill: "Bill", answer: Answer) -> None:
         if answer.status >= 300:
-            body = await self._body(answer)
-            self._tally.provider_failure = failure(answer)
             await bill.release()
-            await self._whole(answer, body)
+            self._tally.provider_failure = failure(answer)
+            await self._whole(answer, await self._body(answer))
             return
         self._check_encoding(answer)
         streaming = header.value_of(answer.headers, b"content-type") == "text/event-stream"
