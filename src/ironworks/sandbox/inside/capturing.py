@@ -65,19 +65,19 @@ class Capture:
             git_dir, common = find_git_dir(self.work)
             head = read_head(git_dir, common)
         except (OSError, ValueError) as error:
-            self.note(f"the worker's repository cannot be read ({error}); {ON_BASE}")
+            self.note(f"{ON_BASE}, because the worker's repository cannot be read: {error}")
             return None
         if head == self.base:
             return head
         objects = os.path.join(common, "objects")
         if not re.fullmatch(rf"[0-9a-f]{{{self.oid_length}}}", head) or re.search(r'[:"\n]', objects):
-            self.note(f"the worker's HEAD is not understood; {ON_BASE}")
+            self.note(f"{ON_BASE}, because the worker's HEAD is not understood")
             return None
         problem = self.import_pack(head, {"GIT_ALTERNATE_OBJECT_DIRECTORIES": objects}) or self.oversized(
             head
         )
         if problem:
-            self.note(f"the worker's commits are not sound ({problem}); {ON_BASE}")
+            self.note(f"{ON_BASE}, because the worker's commits are not sound: {problem}")
             return None
         return head
 
@@ -102,9 +102,8 @@ class Capture:
 
     def oversized(self, head: str) -> str:
         """Empty, or a complaint: a few small trees that contain each other can list billions of files."""
-        with open(os.path.join(self.folder, "listing"), "w+b") as file:
-            self.git.call("ls-tree", "-r", "--name-only", head, stdout=file, timeout_s=HISTORY_TIMEOUT_S)
-            return "too many files" if os.fstat(file.fileno()).st_size >= MAX_LISTING_BYTES else ""
+        args = ("ls-tree", "-r", "--name-only", head)
+        return "too many files" if self.git.prints_more_than(MAX_LISTING_BYTES, *args) else ""
 
     def listing(self, commit: str) -> dict[bytes, Entry]:
         records = self.git.run("ls-tree", "-r", "-z", "--full-tree", commit).split(b"\0")[:-1]

@@ -67,13 +67,8 @@ class Git:
         timeout_s: float = 600,
     ) -> tuple[int, bytes, str]:
         """Exit code (-1 for a time-out), stdout, the end of stderr."""
-        process = subprocess.Popen(
-            [GIT, *(part for setting in HARDENED for part in ("-c", setting)), *args],
-            stdin=subprocess.PIPE if isinstance(stdin, bytes) else stdin,
-            stdout=stdout,
-            stderr=subprocess.PIPE,
-            env={**self.env, **(env or {})},
-            cwd=cwd,
+        process = self._start(
+            args, stdin if not isinstance(stdin, bytes) else subprocess.PIPE, stdout, env, cwd
         )
         try:
             out, err = process.communicate(stdin if isinstance(stdin, bytes) else None, timeout_s)
@@ -94,6 +89,37 @@ class Git:
         if code != 0:
             raise Failed(f"git {os.fsdecode(args[0])}: {err or code}")
         return out
+
+    def prints_more_than(self, limit: int, *args: str) -> bool:
+        """Whether stdout is longer than `limit` bytes; it is not kept, and git is ended there."""
+        process = self._start(args, subprocess.DEVNULL, subprocess.PIPE, None, "/")
+        assert process.stdout is not None
+        size = 0
+        while size <= limit:
+            chunk = process.stdout.read(1 << 20)
+            if not chunk:
+                break
+            size += len(chunk)
+        process.kill()
+        process.communicate()
+        return size > limit
+
+    def _start(
+        self,
+        args: tuple[str | bytes, ...],
+        stdin: int | BinaryIO,
+        stdout: int | BinaryIO,
+        env: dict[str, str] | None,
+        cwd: str,
+    ) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [GIT, *(part for setting in HARDENED for part in ("-c", setting)), *args],
+            stdin=stdin,
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            env={**self.env, **(env or {})},
+            cwd=cwd,
+        )
 
     def word(self, *args: str | bytes, stdin: bytes = b"", env: dict[str, str] | None = None) -> str:
         return self.run(*args, stdin=stdin, env=env).decode("ascii").strip()
