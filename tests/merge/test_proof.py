@@ -178,7 +178,30 @@ def test_markers_that_a_side_itself_has_are_its_own() -> None:
     assert wrong("guide.txt", base, base + "x\n", "y\n" + base, "y\n" + base + "x\n") == []
 
 
-def test_proof_of_long_files_ends(tmp_path: Path) -> None:
+@pytest.mark.parametrize("depth", [200, 500, 800, 880, 2000, 50_000])
+def test_a_loss_is_found_at_any_depth_of_nesting(depth: int) -> None:
+    deep = "x = " + "-" * depth + "1\n"
+    assert wrong("m.py", "", deep, "y = 1\n", deep)
+    nested = '{"a":\n' * depth + "1" + "}" * depth
+    assert wrong("c.json", "{\n}\n", nested, '{\n"b": 1}\n', "{\n}\n")
+
+
+def test_more_changes_than_can_be_compared_are_refused() -> None:
+    ours, theirs = ("".join(f"{side}{n}\n" for n in range(30_000)) for side in ("a", "b"))
+    assert "too many to be proved" in wrong("t.txt", "", ours, theirs, ours + theirs)[0]
+
+
+def test_json_that_is_more_than_json_is_proved_by_its_lines() -> None:
+    base, ours, theirs = (
+        '{ // why\n"a": 1\n}\n',
+        '{ // why\n"a": 1,\n"b": 2\n}\n',
+        '{ // why\n"c": 3,\n"a": 1\n}\n',
+    )
+    assert wrong("c.json", base, ours, theirs, '{ // why\n"c": 3,\n"a": 1,\n"b": 2\n}\n') == []
+    assert wrong("c.json", base, ours, theirs, '{ // why\n"c": 3,\n"a": 1\n}\n')
+
+
+def test_proof_of_long_files_ends() -> None:
     base = "".join(f"row {n % 50}\n" for n in range(20_000))
     assert wrong("t.txt", base, base + "x\n", "y\n" + base, "y\n" + base + "x\n") == []
     assert wrong("t.txt", base, base + "x\n", "y\n" + base, "y\n" + base)

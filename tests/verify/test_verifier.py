@@ -1,13 +1,15 @@
 """Verdicts on honest and dishonest work, by real runs."""
 
 import json
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 from tests.verify.workshop import ISSUE, Files, Workshop, workshop
 
 from ironworks.core.handoffs import Verification
-from ironworks.core.models import Issue, IssueKind
+from ironworks.verify.verifier import Verifier
 
 CASES = json.loads((Path(__file__).parents[1] / "data/cases/cheating_branches.json").read_text("utf-8"))
 BASE: dict[str, str] = CASES["base"]
@@ -18,15 +20,22 @@ NEW = "tests/test_negative.py"
 HONEST = {"calc/core.py": FIX, NEW: NEW_TEST}
 
 
-async def verdict(
-    shop: Workshop,
-    work: str,
-    *,
-    issue: Issue = ISSUE,
-    kind: IssueKind = "bug",
-    scope: tuple[str, ...] = (),
-) -> Verification:
-    return await shop.verifier().verify(work, issue=issue, kind=kind, scope=scope, name="judge")
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def shop(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Workshop]:
+    async with workshop(tmp_path_factory.mktemp("shop"), {**BASE, "docs/guide.txt": "how to add\n"}) as made:
+        yield made
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def verifier(shop: Workshop) -> Verifier:
+    return shop.verifier()
+
+
+async def verdict(verifier: Verifier, work: str) -> Verification:
+    return await verifier.verify(work, issue=ISSUE, kind="bug", scope=(), name="judge")
 
 
 def codes(verification: Verification, *, fatal: bool = True) -> set[str]:
@@ -49,12 +58,11 @@ EXPECTED: dict[str, set[str]] = {
 @pytest.mark.spec("VF-5")
 @pytest.mark.parametrize("name", BRANCHES)
 async def test_every_cheat_is_refused_for_what_it_is_and_the_honest_branch_passes(
-    name: str, tmp_path: Path
+    name: str, shop: Workshop, verifier: Verifier
 ) -> None:
-    async with workshop(tmp_path, BASE) as shop:
-        judged = await verdict(shop, shop.exactly(BRANCHES[name]))
-        assert codes(judged) == EXPECTED[name]
-        assert judged.verdict == ("failed" if EXPECTED[name] else "passed")
+    judged = await verdict(verifier, shop.commit(BRANCHES[name]))
+    assert codes(judged) == EXPECTED[name]
+    assert judged.verdict == ("failed" if EXPECTED[name] else "passed")
 
 
 MORE_CHEATS: dict[str, tuple[Files, str, str]] = {
@@ -126,38 +134,36 @@ MORE_CHEATS: dict[str, tuple[Files, str, str]] = {
 
 @pytest.mark.spec("VF-5")
 @pytest.mark.parametrize("name", MORE_CHEATS)
-async def test_further_cheats_are_refused(name: str, tmp_path: Path) -> None:
+async def test_further_cheats_are_refused(name: str, shop: Workshop, verifier: Verifier) -> None:
     files, wanted, code = MORE_CHEATS[name]
-    async with workshop(tmp_path, {**BASE, "docs/guide.txt": "how to add\n"}) as shop:
-        judged = await verdict(shop, shop.commit(files))
-        assert judged.verdict == wanted
-        assert code in codes(judged)
+    judged = await verdict(verifier, shop.commit(files))
+    assert judged.verdict == wanted
+    assert code in codes(judged)
 
 
 @pytest.mark.spec("VF-5")
-async def test_a_hard_coded_answer_needs_a_test_the_worker_has_not_seen(tmp_path: Path) -> None:
+async def test_a_hard_coded_answer_needs_a_test_the_worker_has_not_seen(
+    shop: Workshop, verifier: Verifier
+) -> None:
     """The one cheat that no deterministic layer sees: the proof holds for exactly the tested input.
 
     The reviewer, whose reproduction is run, or a hidden suite has to find it.
     """
     cheat = BASE["calc/core.py"].replace("return a - b", "return 1")
-    async with workshop(tmp_path, BASE) as shop:
-        judged = await verdict(shop, shop.commit({"calc/core.py": cheat, NEW: NEW_TEST}))
-        assert judged.verdict == "passed"
+    assert (await verdict(verifier, shop.commit({"calc/core.py": cheat, NEW: NEW_TEST}))).verdict == "passed"
 
 
 @pytest.mark.spec("VF-6")
 async def test_an_honest_branch_passes_with_evidence_in_two_runs_beside_the_baseline(
-    tmp_path: Path,
+    shop: Workshop, verifier: Verifier
 ) -> None:
-    async with workshop(tmp_path, BASE) as shop:
-        judged = await verdict(shop, shop.commit(HONEST))
-        assert judged.verdict == "passed"
-        assert judged.findings == ()
-        assert judged.fail_to_pass.proven == ("unit::tests.test_negative::test_negative",)
-        assert judged.baseline is not None
-        assert (judged.baseline.passed, judged.baseline.failing) == (2, ())
-        assert set(judged.tests.values()) == {"passed"}
-        assert len(judged.tests) == 3
-        assert judged.suite_runs == 2
-        assert judged.onto == shop.base
+    judged = await verdict(verifier, shop.commit(HONEST))
+    assert judged.verdict == "passed"
+    assert judged.findings == ()
+    assert judged.fail_to_pass.proven == ("unit::tests.test_negative::test_negative",)
+    assert judged.baseline is not None
+    assert (judged.baseline.passed, judged.baseline.failing) == (2, ())
+    assert set(judged.tests.values()) == {"passed"}
+    assert len(judged.tests) == 3
+    assert judged.suite_runs == 2
+    assert judged.onto == shop.base

@@ -24,18 +24,23 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 LOADERS: dict[str, Callable[[str], Any]] = {".json": _load_json, ".toml": tomllib.loads}
 
 
-def misses(load: Callable[[str], Any], base: str, ours: str, theirs: str, result: str) -> Iterator[Miss]:
-    """What differs from the key-wise merge. Nothing is said where a side itself cannot be read."""
+def documents(suffix: str, *texts: str) -> list[Any] | None:
+    """The sides as data; None where one of them is none, such as JSON with comments."""
+    load = LOADERS.get(suffix)
     try:
-        old, mine, other = (load(text) if text.strip() else _ABSENT for text in (base, ours, theirs))
+        return [load(text) if text.strip() else _ABSENT for text in texts] if load else None
     except (ValueError, RecursionError):
-        return
+        return None
+
+
+def misses(suffix: str, base: Any, ours: Any, theirs: Any, result: str) -> Iterator[Miss]:
+    """What differs from the key-wise merge of these documents."""
     try:
-        merged = load(result)
+        merged = LOADERS[suffix](result)
     except (ValueError, RecursionError) as error:
         yield Miss(f"the result cannot be read: {error}")
         return
-    yield from _compare((), old, mine, other, merged)
+    yield from _compare((), base, ours, theirs, merged)
 
 
 def _compare(where: tuple[str, ...], old: Any, mine: Any, other: Any, merged: Any) -> Iterator[Miss]:

@@ -9,7 +9,9 @@ from typing import NamedTuple
 from ironworks.merge.miss import Miss
 
 EXACT_LINES = 2000
-"""Above this many lines the comparison takes the usual short cut for frequent lines."""
+"""Above this many changed lines the comparison takes the usual short cut for frequent lines."""
+MOST_LINES = 20_000
+"""Above this many it would take minutes."""
 MOST = 20
 _HEADING = re.compile(r"^(#{1,6}) +(.*?)[ #]*$")
 
@@ -30,6 +32,9 @@ def misses(base: str, ours: str, theirs: str, result: str, *, sections: bool = F
     """Lines that are lost; with `sections` also Markdown lines that ended up under another heading."""
     versions = [_lines(text) for text in (base, ours, theirs)]
     mine, other = _edits(versions[0], versions[1]), _edits(versions[0], versions[2])
+    if mine is None or other is None:
+        yield Miss(f"more than {MOST_LINES} lines changed, too many to be proved")
+        return
     gone = {n for edit in (*mine, *other) for n in range(edit.start, edit.end)}
     needed = Counter(line for n, line in enumerate(versions[0]) if n not in gone)
     added = [_added(mine, other), _added(other, mine)]
@@ -48,9 +53,23 @@ def _lines(text: str) -> list[str]:
     return [line.strip() for line in text.split("\n")]
 
 
-def _edits(old: list[str], new: list[str]) -> list[Edit]:
-    matcher = SequenceMatcher(None, old, new, autojunk=max(len(old), len(new)) > EXACT_LINES)
-    return [Edit(i, j, new[k:m]) for tag, i, j, k, m in matcher.get_opcodes() if tag != "equal"]
+def _edits(old: list[str], new: list[str]) -> list[Edit] | None:
+    """How `old` became `new`; None when that is too much."""
+    head = _alike(old, new)
+    tail = _alike(old[head:][::-1], new[head:][::-1])
+    before, after = old[head : len(old) - tail], new[head : len(new) - tail]
+    size = max(len(before), len(after))
+    if size > MOST_LINES:
+        return None
+    matcher = SequenceMatcher(None, before, after, autojunk=size > EXACT_LINES)
+    codes = (code for code in matcher.get_opcodes() if code[0] != "equal")
+    return [Edit(head + start, head + end, after[first:last]) for _, start, end, first, last in codes]
+
+
+def _alike(one: list[str], other: list[str]) -> int:
+    """How many lines both begin with."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((number for number, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def _added(edits: list[Edit], others: list[Edit]) -> Counter[str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ironworks.core.models import Finding
 from ironworks.merge import data_proof, line_proof, python_proof
 from ironworks.merge.miss import Miss
+from ironworks.verify.path import shown
 
 _MARKER = re.compile(rb"^(<{7}|>{7}|\|{7})(?: .*)?\r?$", re.MULTILINE)
 
@@ -23,7 +24,11 @@ def proof(
         return []
     if result is None:
         return [_finding(path, Miss("the file is gone"))]
-    return [_finding(path, miss) for miss in _misses(path, base or b"", ours or b"", theirs or b"", result)]
+    try:
+        misses = list(_misses(path, base or b"", ours or b"", theirs or b"", result))
+    except RecursionError:
+        misses = [Miss("it is nested too deeply to be proved")]
+    return [_finding(path, miss) for miss in misses]
 
 
 def _misses(path: str, base: bytes, ours: bytes, theirs: bytes, result: bytes) -> Iterator[Miss]:
@@ -38,9 +43,11 @@ def _misses(path: str, base: bytes, ours: bytes, theirs: bytes, result: bytes) -
     old, mine, other, merged = (text or "" for text in texts)
     if suffix in {".py", ".pyi"}:
         yield from python_proof.misses(base, ours, theirs, result)
-    if suffix in data_proof.LOADERS:
-        yield from data_proof.misses(data_proof.LOADERS[suffix], old, mine, other, merged)
-    if suffix != ".json":  # A comma is part of a line and no part of the data.
+    documents = data_proof.documents(suffix, old, mine, other)
+    if documents:
+        base_data, our_data, their_data = documents
+        yield from data_proof.misses(suffix, base_data, our_data, their_data, merged)
+    if not documents or suffix != ".json":  # In JSON a comma is part of a line and no part of the data.
         yield from line_proof.misses(old, mine, other, merged, sections=suffix in {".md", ".markdown"})
 
 
@@ -53,4 +60,5 @@ def _text(data: bytes) -> str | None:
 
 
 def _finding(path: str, miss: Miss) -> Finding:
-    return Finding(code="unproven", message=f"{path}: {miss.what}", fatal=miss.fatal, path=path)
+    name = shown(path)
+    return Finding(code="unproven", message=f"{name}: {miss.what}", fatal=miss.fatal, path=name)

@@ -8,6 +8,7 @@ from ironworks.core.models import Finding
 from ironworks.git.depot import Depot
 from ironworks.git.tree import FILE, Blob, Conflict
 from ironworks.merge.proof import proof
+from ironworks.verify.path import shown
 
 READ_BYTES = 5_000_000
 ALIKE = 0.5
@@ -62,7 +63,7 @@ def unite(depot: Depot, ours: str, theirs: str) -> Union:
         if unit:
             units.append(unit)
         else:
-            hopeless.append(f"{conflict.path}: {conflict.kind}")
+            hopeless.append(f"{shown(conflict.path)}: {conflict.kind}")
     conflicted = {conflict.path for conflict in merge.conflicts}
     for shared in _shared(depot, ours, theirs, merge.tree, conflicted):
         wrong = [finding.message for finding in shared.proof() if finding.fatal]
@@ -87,10 +88,11 @@ def _left(shared: Shared, reason: str) -> ConflictUnit | None:
     """What is to be resolved by text; None where a side is absent, or no text."""
     try:
         base = None if shared.base is None else shared.base.decode()
+        shared.path.encode()
         if shared.ours is None or shared.theirs is None:
             return None
         return ConflictUnit(shared.path, base, shared.ours.decode(), shared.theirs.decode(), reason)
-    except UnicodeDecodeError:
+    except UnicodeError:
         return None
 
 

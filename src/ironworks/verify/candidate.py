@@ -7,7 +7,7 @@ from ironworks.core.errors import RefusedError
 from ironworks.core.models import Finding
 from ironworks.git.depot import Depot
 from ironworks.git.tree import TreeEntry
-from ironworks.verify.path import is_test, reconfigures
+from ironworks.verify.path import is_test, reconfigures, shown
 
 READ_BYTES = 5_000_000
 
@@ -21,6 +21,11 @@ class FileChange:
     exists: bool
     old: bytes | None
     new: bytes | None
+
+    @property
+    def name(self) -> str:
+        """The path as people see it."""
+        return shown(self.path)
 
     @property
     def concerns_tests(self) -> bool:
@@ -60,7 +65,7 @@ def merge_onto(depot: Depot, work: str, onto: str) -> Candidate | Finding:
     if not depot.is_ancestor(onto, work):
         merge = depot.merge(onto, work)
         if not merge.clean:
-            paths = ", ".join(sorted({conflict.path for conflict in merge.conflicts})[:20])
+            paths = ", ".join(sorted({shown(conflict.path) for conflict in merge.conflicts})[:20])
             message = f"the work conflicts with the base in {paths}"
             return Finding(code="conflict", message=message, fatal=True)
         commit = depot.commit(merge.tree, (onto, work), f"Merge {work} for verification")

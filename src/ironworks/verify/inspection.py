@@ -55,8 +55,8 @@ def inspect(candidate: Candidate, mandate: Mandate) -> list[Finding]:
 def _out_of_scope(candidate: Candidate, mandate: Mandate) -> Iterator[Finding]:
     for file in candidate.files:
         if not mandate.admits(file):
-            message = f"{file.path} is outside the scope of this issue"
-            yield Finding(code="out-of-scope", message=message, fatal=True, path=file.path)
+            message = f"{file.name} is outside the scope of this issue"
+            yield Finding(code="out-of-scope", message=message, fatal=True, path=file.name)
 
 
 def _deletions(candidate: Candidate, mandate: Mandate) -> Iterator[Finding]:
@@ -67,12 +67,12 @@ def _deletions(candidate: Candidate, mandate: Mandate) -> Iterator[Finding]:
         lines = _lines(file.old)
         moved = bool(lines) and 2 * len(lines & added) >= len(lines)
         message = (
-            f"{file.path} is gone, its lines are elsewhere"
+            f"{file.name} is gone, its lines are elsewhere"
             if moved
-            else f"{file.path} is deleted, which neither the issue nor the scope names"
+            else f"{file.name} is deleted, which neither the issue nor the scope names"
         )
         code = "moved" if moved else "deleted-file"
-        yield Finding(code=code, message=message, fatal=not moved, path=file.path)
+        yield Finding(code=code, message=message, fatal=not moved, path=file.name)
 
 
 def _lines(data: bytes | None) -> frozenset[bytes]:
@@ -82,8 +82,8 @@ def _lines(data: bytes | None) -> frozenset[bytes]:
 def _secrets(candidate: Candidate) -> Iterator[Finding]:
     for file in candidate.files:
         for line, kind in secrets_added(file.old or b"", file.new or b""):
-            message = f"{file.path}:{line} holds what looks like {kind}"
-            yield Finding(code="secret", message=message, fatal=True, path=file.path)
+            message = f"{file.name}:{line} holds what looks like {kind}"
+            yield Finding(code="secret", message=message, fatal=True, path=file.name)
 
 
 def _pretenders(candidate: Candidate) -> Iterator[Finding]:
@@ -92,22 +92,22 @@ def _pretenders(candidate: Candidate) -> Iterator[Finding]:
             known = always_equal(file.old or b"")
             for name in always_equal(file.new or b""):
                 if name not in known:
-                    message = f"class {name} in {file.path} is equal to everything"
-                    yield Finding(code="always-equal", message=message, fatal=True, path=file.path)
+                    message = f"class {name} in {file.name} is equal to everything"
+                    yield Finding(code="always-equal", message=message, fatal=True, path=file.name)
 
 
 def _protected(candidate: Candidate, mandate: Mandate) -> Iterator[Finding]:
     for file in candidate.files:
         if reconfigures(file.path, file.old, file.new):
-            message = f"{file.path} changes how the tests are run"
-            yield Finding(code="test-configuration", message=message, fatal=False, path=file.path)
+            message = f"{file.name} changes how the tests are run"
+            yield Finding(code="test-configuration", message=message, fatal=False, path=file.name)
         elif is_protected(file.path, mandate.protected):
-            message = f"{file.path} is a protected path"
-            yield Finding(code="protected-path", message=message, fatal=False, path=file.path)
+            message = f"{file.name} is a protected path"
+            yield Finding(code="protected-path", message=message, fatal=False, path=file.name)
 
 
 def _weakened(candidate: Candidate) -> Iterator[Finding]:
     for file in candidate.files:
         if file.path.endswith(".py") and is_test(file.path) and file.old and file.new:
             for code, message in weakened_tests(file.old, file.new):
-                yield Finding(code=code, message=f"{file.path}: {message}", fatal=False, path=file.path)
+                yield Finding(code=code, message=f"{file.name}: {message}", fatal=False, path=file.name)

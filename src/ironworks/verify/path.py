@@ -22,6 +22,12 @@ _LOCK_FILE = re.compile(
 _RUNNER_KEYS = {"package.json": ("scripts", "jest", "mocha", "vitest", "type"), "pyproject.toml": ("tool",)}
 
 
+def shown(path: str) -> str:
+    """`path` as text that can be printed and put into JSON, whatever bytes it is made of."""
+    readable = path.encode("utf-8", "backslashreplace").decode()
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in readable)
+
+
 def is_test(path: str) -> bool:
     """Whether `path` is a test, or something only tests use."""
     *folders, name = path.split("/")

@@ -4,7 +4,6 @@ import asyncio
 import posixpath
 import re
 
-from ironworks.core.errors import RefusedError
 from ironworks.core.handoffs import Reproduction, ReviewFinding, ReviewReport
 from ironworks.core.models import Finding
 from ironworks.git.depot import Depot
@@ -67,11 +66,12 @@ def _unfit(depot: Depot, commit: str, path: str) -> str:
         return f"{path!r} is no plain path in the repository"
     if not is_test(path):
         return f"{path} does not look like a test file"
-    try:
-        taken = depot.read(commit, path, max_bytes=0) is not None
-    except RefusedError:
-        taken = True
-    return f"{path} exists already: a reproduction is a new file" if taken else ""
+    known = depot.files(commit)
+    folders = path.split("/")
+    above = ("/".join(folders[:depth]) for depth in range(1, len(folders) + 1))
+    if any(name in known for name in above) or any(name.startswith(f"{path}/") for name in known):
+        return f"{path} exists already: a reproduction is a new file"
+    return ""
 
 
 def judge(run: SuiteRun, reproduction: Reproduction) -> tuple[bool, str]:
