@@ -80,7 +80,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, settings: str) -> dict
     return {**outcome(shop, report), "reached": set(names.read_text().split())}
 
 
-@pytest.mark.spec("EN-4")
+@pytest.mark.spec("EN-9")
 def test_a_three_issue_run_passes_every_named_crash_point(undisturbed: dict[str, Any]) -> None:
     assert undisturbed["reached"] == set(CRASH_POINTS)
     assert len(CRASH_POINTS) >= 40

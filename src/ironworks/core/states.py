@@ -27,7 +27,10 @@ EvictReason = Literal["conflict", "culprit"]
 STATES: tuple[State, ...] = get_args(State)
 
 TRANSITIONS: dict[State, frozenset[State]] = {
-    "queued": frozenset({"claimed", "lost_claim", "skipped", "failed", "proposed"}),
+    # An issue that rested in an earlier run keeps its rest until a person acts: hence the four rests here.
+    "queued": frozenset(
+        {"claimed", "lost_claim", "skipped", "failed", "proposed", "asked", "rejected", "parked", "evicted"}
+    ),
     "claimed": frozenset({"triaging", "working", "lost_claim", "skipped", "failed", "parked", "proposed"}),
     "triaging": frozenset({"working", "asked", "rejected", "parked", "lost_claim", "failed", "queued"}),
     "working": frozenset({"verifying", "parked", "lost_claim", "failed", "queued"}),

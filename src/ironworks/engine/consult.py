@@ -147,7 +147,7 @@ async def _once(
         session=question.session or f"{question.stage}-{attempt}",
         env=station.attachment.env,
     )
-    agent = line.floor.parts.agent(settings.use, lambda: station.attachment.last_traffic_s)
+    agent = line.floor.parts.agent(settings.use, desk.last_sign_s)
     talk = converse(agent, station.sandbox, task, transcript, answer=ANSWERS[question.stage])
     exchange = _judge(await _unless(talk, desk.asked, desk.looping), desk, station.attachment)
     await line.floor.remember(fact, exchange)
@@ -164,6 +164,10 @@ class Desk(ToolDesk):
         super().__init__(ANSWERS[question.stage], check=check, on_ask=self._take_question)
         self.asked = asyncio.Event()
         self._question = question
+
+    def last_sign_s(self) -> float:
+        """The monotonic second of the last sign of life outside the agent: a check at work, or model traffic."""
+        return time.monotonic() if self.checking else self.station.attachment.last_traffic_s
 
     async def _run_check(self) -> CheckResult:
         assert self._question.check is not None

@@ -16,6 +16,11 @@ from ironworks.engine.floor import Station
 from ironworks.engine.line import Line, Parked
 from ironworks.sandbox.checkout import capture, place
 
+TREE = """\
+export GIT_INDEX_FILE=/tmp/ironworks-index
+cp .git/index "$GIT_INDEX_FILE" && git add -A && git write-tree"""
+"""Names what is on the worker's disk without touching its own index."""
+
 
 class Change(Model):
     """What a round of work came to: the report, and the commit that holds all of the tree."""
@@ -86,7 +91,7 @@ async def work(line: Line, brief: Brief, round: int) -> Change:
         Question(
             stage="work",
             label=f"work-{line.generation}-{round}",
-            context=await _context(line, brief, failing, round, interrupted=not fresh),
+            context=await _context(line, brief, failing, round, on_own_disk=not fresh),
             input=_input(line, brief, failing),
             sandbox=line.work_sandbox,
             ready=ready,
@@ -115,14 +120,14 @@ async def _earlier(line: Line) -> Change | None:
 
 
 async def _context(
-    line: Line, brief: Brief, failing: Sequence[str], round: int, *, interrupted: bool
+    line: Line, brief: Brief, failing: Sequence[str], round: int, *, on_own_disk: bool
 ) -> PromptContext:
     earlier = brief.change or await _earlier(line)
     session = earlier.session if earlier else None
-    ghost = "an earlier attempt was interrupted; what it had done is in the tree" if interrupted else ""
+    ghost = "an earlier attempt was interrupted; what it had done is in the tree" if on_own_disk else ""
     return await line.context(
         round,
-        resumed=session is not None,
+        resumed=session is not None and on_own_disk,
         acceptance=brief.triage.acceptance,
         known_failing=tuple(failing),
         scope=brief.triage.scope or line.settings.project.scope,
@@ -175,14 +180,7 @@ async def _check(line: Line, station: Station, failing: Sequence[str]) -> CheckR
         f"{len(run.tests)} tests ran, {len(new)} newly failing, {len(bad) - len(new)} failed before you came"
     ]
     lines += [f"FAIL {test}\n{run.messages.get(test, '')[:1500]}" for test in new]
-    tree = await station.sandbox.exec(
-        [
-            "sh",
-            "-c",
-            "git add -A -n . >/dev/null 2>&1; git status --porcelain=v1; git diff HEAD; git rev-parse HEAD",
-        ],
-        timeout_s=60,
-    )
+    tree = await station.sandbox.exec(["sh", "-c", TREE], timeout_s=60)
     seen = hashlib.sha256(b"\0".join([tree.stdout, *(test.encode() for test in new)])).hexdigest()
     return CheckResult(text="\n".join(lines), fingerprint=seen if new else "", ok=not new)
 

@@ -126,7 +126,7 @@ class ScriptedModel:
             return
         step: Step = scene.steps[about.step] if about.step < len(scene.steps) else SayStep()
         fault = self._fault(scene, step, about)
-        usage = step.usage or self.script.usage
+        usage = _within(step.usage or self.script.usage, request)
         exchange = Exchange(
             **about.model_dump(exclude={"prompt"}),
             prompt=about.prompt[:MAX_PROMPT],
@@ -156,6 +156,14 @@ class ScriptedModel:
         self.exchanges.append(exchange)
         if self._on_exchange:
             self._on_exchange(exchange)
+
+
+def _within(usage: TokenCount, request: dict[str, Any]) -> TokenCount:
+    """No provider answers with more than `max_tokens`."""
+    most = request.get("max_tokens")
+    if not isinstance(most, int) or usage.output_tokens <= most:
+        return usage
+    return usage.model_copy(update={"output_tokens": most})
 
 
 def _name(about: Asked | None) -> str:
