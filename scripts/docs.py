@@ -11,6 +11,23 @@ import ironworks.cli
 from ironworks.core import handoffs
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
+INTRODUCTION = """\
+# Commands
+
+Written by `make docs`; do not edit.
+
+Results go to standard output; progress, warnings and errors to standard error. With `--json` standard output
+holds one JSON document (`events`: one object a line), for an error too:
+`{"error": {"code", "message", "hint"}}`.
+
+| exit code | meaning |
+| --- | --- |
+| 0 | good: for `run`, every issue has landed, or was asked, rejected or skipped |
+| 1 | not all good: something is parked, evicted or unfinished; a verdict is negative; a merge is refused |
+| 2 | usage or configuration; `verify`: unverifiable |
+| 3 | the factory itself failed |
+| 130 | interrupted before there was anything to stop |
+"""
 
 
 def write_schemas(folder: Path) -> None:
@@ -28,9 +45,9 @@ def published(module: object) -> Iterator[type[BaseModel]]:
 
 
 def write_commands(page: Path, command: click.Command) -> None:
-    with click.Context(command, info_name="ironworks", max_content_width=100) as context:
+    with click.Context(command, info_name="ironworks", terminal_width=100) as context:
         sections = [f"## {path}\n\n```\n{text}\n```\n" for path, text in helps(context)]
-    page.write_text("# Commands\n\n" + "\n".join(sections), "utf-8")
+    page.write_text(INTRODUCTION + "\n" + "\n".join(sections), "utf-8")
 
 
 def helps(context: click.Context) -> Iterator[tuple[str, str]]:
@@ -45,9 +62,7 @@ def helps(context: click.Context) -> Iterator[tuple[str, str]]:
 
 def main() -> None:
     write_schemas(REFERENCE / "schemas")
-    command = getattr(ironworks.cli, "main", None)
-    if isinstance(command, click.Command):
-        write_commands(REFERENCE / "commands.md", command)
+    write_commands(REFERENCE / "cli.md", ironworks.cli.cli)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import click
 
 from ironworks.app.place import Place
 from ironworks.cli.options import PATH, config_option, json_option, place_of, place_options, suggestion
-from ironworks.cli.output import columns, dollars, duration, note, print_json, say, short
+from ironworks.cli.output import columns, dollars, duration, print_json, say, short
 from ironworks.core.errors import MissingError, UsageError
 from ironworks.store.reader import Reader
 
@@ -61,13 +61,10 @@ def command(
     """
     place = place_of(repository, state, backlog)
     order = Order(place, _backlog(place, backlog), issues, quiet)
-    from ironworks.app.base import base_reader
-    from ironworks.app.configuration import Overrides, load
+    from ironworks.app.configuration import Overrides
+    from ironworks.cli.loading import loaded_for
 
-    overrides = Overrides(agent, parallel, budget_usd)
-    loaded = load(place, base_reader(place.root), file=config, overrides=overrides)
-    for warning in loaded.warnings:
-        note(f"warning: {warning}")
+    loaded = loaded_for(place, config, Overrides(agent, parallel, budget_usd))
     if detach:
         from ironworks.cli.background import detached
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from ironworks.cli.options import place_of
-from ironworks.cli.output import note
 from ironworks.core.errors import RefusedError
 
 if TYPE_CHECKING:
@@ -26,15 +25,12 @@ def at_station(
 
     RefusedError when its agent gave no answer.
     """
-    from ironworks.app.base import base_reader
-    from ironworks.app.configuration import load
     from ironworks.app.factory import Options, open_factory
+    from ironworks.cli.loading import loaded_for
     from ironworks.engine.line import Parked
 
     place = place_of(repository, state)
-    loaded = load(place, base_reader(place.root), file=config)
-    for warning in loaded.warnings:
-        note(f"warning: {warning}")
+    loaded = loaded_for(place, config)
 
     async def opened() -> Handoff:
         async with open_factory(place, loaded, Options()) as factory:

@@ -36,6 +36,7 @@ def command(run: str | None, repository: Path | None, state: Path | None, as_jso
         found = RunProgress()
     overlay(found, Git(place.git_dir))
     step = "" if pid else next_step(found)
+    step = "" if step == "ironworks status" else step
     if as_json:
         print_json(as_data(place, found, pid, waiting, suggestion(step, place)))
     else:

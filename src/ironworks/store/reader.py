@@ -65,17 +65,28 @@ class Reader:
 
     @contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
-        if not self._path.is_file():
-            with closing(sqlite3.connect(":memory:")) as connection:
-                connection.executescript(
-                    "CREATE TABLE events(seq, at_us, run, issue, body);"
-                    "CREATE TABLE messages(id, verb, issue, result)"
-                )
-                yield connection
-            return
         try:
-            address = f"{self._path.absolute().as_uri()}?mode=ro"
-            with closing(sqlite3.connect(address, uri=True, timeout=BUSY_TIMEOUT_S)) as connection:
-                yield connection
+            with closing(self._open()) as connection:
+                tables = "SELECT count(*) FROM sqlite_master WHERE name IN ('events', 'messages')"
+                # The process that makes the database may not have got to its tables yet.
+                if connection.execute(tables).fetchone() == (2,):
+                    yield connection
+                else:
+                    with closing(_empty()) as nothing:
+                        yield nothing
         except (sqlite3.Error, ValueError) as error:
             raise StoreError(f"{self._path} cannot be read: {error}") from error
+
+    def _open(self) -> sqlite3.Connection:
+        if not self._path.is_file():
+            return _empty()
+        address = f"{self._path.absolute().as_uri()}?mode=ro"
+        return sqlite3.connect(address, uri=True, timeout=BUSY_TIMEOUT_S)
+
+
+def _empty() -> sqlite3.Connection:
+    connection = sqlite3.connect(":memory:")
+    connection.executescript(
+        "CREATE TABLE events(seq, at_us, run, issue, body); CREATE TABLE messages(id, verb, issue, result)"
+    )
+    return connection

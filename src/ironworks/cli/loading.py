@@ -1,0 +1,33 @@
+"""What every working verb does first: settings read, agents known, warnings said."""
+
+from pathlib import Path
+
+from ironworks.agents.registry import agent_named
+from ironworks.app.base import base_reader
+from ironworks.app.configuration import NO_OVERRIDES, Loaded, Overrides, load
+from ironworks.app.place import Place
+from ironworks.cli.output import note
+from ironworks.core.errors import ConfigError
+
+
+def loaded_for(place: Place, config: Path | None, overrides: Overrides = NO_OVERRIDES) -> Loaded:
+    """The settings that count. Raises ConfigError for whatever could only fail later, in a sandbox."""
+    loaded = load(place, base_reader(place.root), file=config, overrides=overrides)
+    for agent in (loaded.settings.agent, *loaded.settings.stages.values()):
+        agent_named(agent.use)
+    for warning in (*loaded.warnings, *_missing_keys(loaded)):
+        note(f"warning: {warning}")
+    return loaded
+
+
+def _missing_keys(loaded: Loaded) -> list[str]:
+    """Providers that will refuse us; perhaps nobody asks them."""
+    missing = []
+    for name, provider in loaded.settings.providers.items():
+        if provider.key is None:
+            continue
+        try:
+            loaded.secrets.resolve(provider.key)
+        except ConfigError as error:
+            missing.append(f"provider {name} cannot be used: {error.message}; {error.hint}")
+    return missing
