@@ -5,10 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
-from pydantic import BaseModel
 
 import ironworks.cli
-from ironworks.core import handoffs
+from ironworks.core.handoffs import HANDOFFS, schema
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
 INTRODUCTION = """\
@@ -32,16 +31,9 @@ holds one JSON document (`events`: one object a line), for an error too:
 
 def write_schemas(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    for model in published(handoffs):
-        schema = json.dumps(model.model_json_schema(), indent=2, ensure_ascii=False)
-        (folder / f"{model.__name__}.json").write_text(schema + "\n", "utf-8")
-
-
-def published(module: object) -> Iterator[type[BaseModel]]:
-    for value in vars(module).values():
-        own = getattr(value, "__module__", "") == getattr(module, "__name__", None)
-        if own and isinstance(value, type) and issubclass(value, BaseModel):
-            yield value
+    for name in HANDOFFS:
+        text = json.dumps(schema(name), indent=2, ensure_ascii=False)
+        (folder / f"{name}.json").write_text(text + "\n", "utf-8")
 
 
 def write_commands(page: Path, command: click.Command) -> None:

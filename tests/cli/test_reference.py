@@ -27,6 +27,12 @@ def test_the_reference_of_commands_is_what_make_docs_writes(tmp_path: Path) -> N
     assert (tmp_path / "cli.md").read_text("utf-8") == (REFERENCE / "cli.md").read_text("utf-8")
 
 
+def test_the_published_schemas_are_what_make_docs_writes(tmp_path: Path) -> None:
+    docs().write_schemas(tmp_path)
+    published = {path.name: path.read_text("utf-8") for path in (REFERENCE / "schemas").iterdir()}
+    assert published == {path.name: path.read_text("utf-8") for path in tmp_path.iterdir()}
+
+
 def keys(model: type[BaseModel]) -> set[str]:
     """Every key of a settings model and of the models in it."""
     found = set(model.model_fields)
