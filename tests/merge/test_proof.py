@@ -137,6 +137,10 @@ JSON = ('{"a": 1, "l": [1]}', '{"a": 1, "b": 2, "l": [1, 2]}', '{"a": 9, "l": [1
         ("t.txt", ("a\nb\n", "a\nx\nb\n", "a\ny\nb\n"), "a\nx\nb\n", "a line is lost: y"),
         ("t.txt", ("a\nb\nc\n", "a\nb\nc\nd\n", "e\nb\nc\n"), "e\nc\nd\n", "a line is lost: b"),
         ("t.txt", ("It is.\n", "It is fast.\n", "It is new.\n"), "It is fast and new.\n", ""),
+        ("t.txt", ("It is.\n", "It is fast.\n", "It is new.\n"), "It is new.\n", ""),
+        ("t.txt", ("It is.\n", "It is fast.\n", "It is new.\n"), "It is.\n", "what was written is lost"),
+        ("t.txt", ("It is.\n", "It is fast.\n", "It is new.\n"), "", "what was written is lost"),
+        ("t.txt", ("a\nb\nc\n", "x\n", "a\nB\nc\n"), "x\n", ""),
     ],
 )
 def test_data_and_text_keep_what_each_side_brought_in(

@@ -1,9 +1,11 @@
 """Proof by lines: what a side added, where the other changed nothing, is there; what both kept is there."""
 
 import re
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from difflib import SequenceMatcher
+from itertools import takewhile
 from typing import NamedTuple
 
 from ironworks.merge.miss import Miss
@@ -23,9 +25,14 @@ class Edit(NamedTuple):
     end: int
     added: list[str]
 
-    def contests(self, other: "Edit") -> bool:
-        """Whether both rewrite a line, or one adds inside what the other rewrites. Two additions do not."""
-        return self.start < other.end and other.start < self.end
+    def rivals(self, others: list["Edit"]) -> list["Edit"]:
+        """Those of the other side's edits that rewrite a line of this one, or lie inside or around it.
+
+        Two additions at one place are no rivals: both have room. Edits are in order.
+        """
+        first = bisect_right(others, self.start, key=lambda other: other.end)
+        last = takewhile(lambda n: others[n].start < self.end, range(first, len(others)))
+        return [others[n] for n in last]
 
 
 def misses(base: str, ours: str, theirs: str, result: str, *, sections: bool = False) -> Iterator[Miss]:
@@ -43,6 +50,7 @@ def misses(base: str, ours: str, theirs: str, result: str, *, sections: bool = F
     lost = [line for line, count in needed.items() if have[line] < count and re.search(r"\w", line)]
     for line in lost[:MOST]:
         yield Miss(f"a line is lost: {line[:200]}")
+    yield from _contested(versions[0], mine, other, have)
     if sections:
         places = _places(result)
         for side, lines in zip((ours, theirs), added, strict=True):
@@ -73,8 +81,23 @@ def _alike(one: list[str], other: list[str]) -> int:
 
 
 def _added(edits: list[Edit], others: list[Edit]) -> Counter[str]:
-    free = (edit for edit in edits if not any(edit.contests(other) for other in others))
-    return Counter(line for edit in free for line in edit.added)
+    return Counter(line for edit in edits if not edit.rivals(others) for line in edit.added)
+
+
+def _contested(old: list[str], mine: list[Edit], other: list[Edit], have: Counter[str]) -> Iterator[Miss]:
+    """Where both rewrote the same lines there must be something of what they wrote; of both is better."""
+    words = _words(have)
+    for edit in mine:
+        for rival in edit.rivals(other):
+            sides = [_words(one.added) - _words(old[one.start : one.end]) for one in (edit, rival)]
+            left = [not side or bool(side & words) for side in sides]
+            if not all(left):
+                line = " ".join((*edit.added, *rival.added))[:200]
+                yield Miss(f"what was written is lost: {line}", fatal=not any(left))
+
+
+def _words(lines: Iterable[str]) -> set[str]:
+    return {word for line in lines for word in re.findall(r"\w+", line)}
 
 
 def _places(text: str) -> dict[str, set[tuple[str, ...]]]:
