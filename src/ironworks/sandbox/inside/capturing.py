@@ -6,9 +6,11 @@ agent committed is imported only if it is sound.
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 import resource
+import shutil
 import sys
 import tempfile
 
@@ -19,6 +21,7 @@ from ironworks.sandbox.inside.walk import Walk, tree_id
 INCOMING = "refs/heads/ironworks-in"
 HISTORY_TIMEOUT_S = 120
 IGNORE_TIMEOUT_S = 60
+PREFIX = ".ironworks-capture-"
 MAX_NOTES = 50
 MAX_LISTING_BYTES = 128 * 1024 * 1024
 ON_BASE = "what is on disk was put onto the base"
@@ -204,7 +207,9 @@ def capture(*, work: str, base_git: str, base: str, home: str, max_bytes: int) -
     # Whatever the disk holds, the host's file that is our stdout stays small.
     resource.setrlimit(resource.RLIMIT_FSIZE, (2 * max_bytes, 2 * max_bytes))
     on_disk = home if os.access(home, os.W_OK | os.X_OK) else None
-    with tempfile.TemporaryDirectory(prefix=".ironworks-capture-", dir=on_disk) as folder:
+    for left in glob.glob(os.path.join(glob.escape(home), PREFIX + "*")):
+        shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=PREFIX, dir=on_disk) as folder:
         made = Capture(work, base_git, base, folder, max_bytes)
         result = made.run()
         if result["commit"] != base:
