@@ -32,6 +32,22 @@ ETC = (
     "timezone",
 )
 PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+AUTHORITIES = (
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+)
+"""Where systems keep the certificates they trust, in one file."""
+TRUSTING = (
+    "SSL_CERT_FILE",
+    "CURL_CA_BUNDLE",
+    "GIT_SSL_CAINFO",
+    "NODE_EXTRA_CA_CERTS",
+    "PIP_CERT",
+    "REQUESTS_CA_BUNDLE",
+)
+"""What makes clients that bring certificates of their own trust the host's too."""
 CREDENTIALS = (
     ".npmrc",
     ".pypirc",
@@ -66,7 +82,7 @@ class View:
             "LANG": "C.UTF-8",
             "TERM": "dumb",
             "TMPDIR": "/tmp",
-        }
+        } | authorities()
 
     def arguments(self) -> Iterator[str]:
         """For bubblewrap."""
@@ -87,6 +103,12 @@ def system_arguments() -> Iterator[str]:
             yield from ("--symlink", str(path.readlink()), str(path))
         else:
             yield from ("--ro-bind-try", str(path), str(path))
+
+
+def authorities() -> dict[str, str]:
+    """Variables that name the host's certificates; none where it has no such file."""
+    found = next((path for path in AUTHORITIES if Path(path).is_file()), None)
+    return dict.fromkeys(TRUSTING, found) if found else {}
 
 
 def made_files() -> dict[str, str]:
