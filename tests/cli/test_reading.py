@@ -67,7 +67,9 @@ def test_a_run_that_does_not_exist_is_named_with_the_newest(cli: Cli, history: H
 
 def test_a_run_whose_process_died_is_called_interrupted(cli: Cli, history: History) -> None:
     history(started(), *working("one"))
-    assert "interrupted" in cli("status").out
+    said = cli("status").out
+    assert "interrupted" in said
+    assert said.splitlines()[-1] == "next: ironworks run"
 
 
 def test_status_says_that_a_factory_runs(cli: Cli, place: Place, history: History) -> None:

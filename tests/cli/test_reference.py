@@ -28,9 +28,9 @@ def test_the_reference_of_commands_is_what_make_docs_writes(tmp_path: Path) -> N
 
 
 def test_the_published_schemas_are_what_make_docs_writes(tmp_path: Path) -> None:
-    docs().write_schemas(tmp_path)
+    docs().write_schemas(tmp_path / "schemas")
     published = {path.name: path.read_text("utf-8") for path in (REFERENCE / "schemas").iterdir()}
-    assert published == {path.name: path.read_text("utf-8") for path in tmp_path.iterdir()}
+    assert published == {path.name: path.read_text("utf-8") for path in (tmp_path / "schemas").iterdir()}
 
 
 def keys(model: type[BaseModel]) -> set[str]:

@@ -34,10 +34,8 @@ class Check(NamedTuple):
 
 def examine(place: Place, config: Path | None = None) -> list[Check]:
     """Every check, in the order in which to repair. Runs programs for a moment; makes the state directory."""
-    checks = [_python(), _git(), _sqlite(), *_state(place)]
-    backend = LocalBackend(place.state / "sandboxes")
-    checks += [Check(check.name, check.ok, check.detail, check.fix) for check in backend.doctor()]
-    return [*checks, *_configuration(place, config)]
+    state = list(_state(place))
+    return [_python(), _git(), _sqlite(), *state, *_sandbox(place, state), *_configuration(place, config)]
 
 
 def _python() -> Check:
@@ -74,6 +72,13 @@ def _state(place: Place) -> Iterator[Check]:
     yield Check(
         "disk", free > FREE_BYTES, f"{free / 1e9:.1f} GB free", "make room, or name another --state DIR"
     )
+
+
+def _sandbox(place: Place, state: list[Check]) -> list[Check]:
+    if not all(check.ok for check in state):
+        return [Check("sandbox", False, "cannot be tried without a state folder", "see `state` above")]
+    found = LocalBackend(place.state / "sandboxes").doctor()
+    return [Check(check.name, check.ok, check.detail, check.fix) for check in found]
 
 
 def _configuration(place: Place, config: Path | None) -> Iterator[Check]:

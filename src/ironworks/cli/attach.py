@@ -32,7 +32,7 @@ def command(quiet: bool, repository: Path | None, state: Path | None, as_json: b
             note(f"left; {run} goes on")
             return 0
     progress = view.progress
-    step = suggestion(next_step(progress) or "ironworks run", place)
+    step = suggestion(next_step(progress), place)
     if as_json:
         print_json(as_data(place, progress, None, reader.waiting(), step))
     else:

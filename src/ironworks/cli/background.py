@@ -47,8 +47,6 @@ def detached(place: Place, backlog: Path, options: list[str], as_json: bool) -> 
         print_json({"run": run, "pid": child.pid, "log": str(log), "next": attach})
     else:
         say(f"{run} goes on in the background (process {child.pid}), log: {log}\nnext: {attach}")
-    # The child is meant to outlive us; without this Python warns that it was left behind.
-    child.returncode = 0
     return 0
 
 

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import click
 
 from ironworks.app.place import Place, find_place, options_for
+from ironworks.core.errors import ConfigError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -39,8 +40,13 @@ def config_option(function: Function) -> Function:
 
 
 def place_of(repository: Path | None, state: Path | None, backlog: Path | None = None) -> Place:
-    """The place that the options name: the repository given, else the backlog's, else the one we are in."""
-    return find_place(repository or (backlog.parent if backlog else Path.cwd()), state)
+    """The place that the options name: the repository given, else the one we are in, else the backlog's."""
+    try:
+        return find_place(repository or Path.cwd(), state)
+    except ConfigError:
+        if repository is not None or backlog is None:
+            raise
+        return find_place(backlog.parent, state)
 
 
 def suggestion(command: str, place: Place) -> str:

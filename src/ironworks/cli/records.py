@@ -4,7 +4,7 @@ from ironworks.app.place import Place
 from ironworks.app.progress import IssueProgress, RunProgress, progress
 from ironworks.cli.output import closest
 from ironworks.core.errors import MissingError
-from ironworks.engine.advice import next_command
+from ironworks.engine.advice import next_command, run_command
 from ironworks.store.reader import Reader, Row
 
 
@@ -44,7 +44,7 @@ def issue_of(rows: list[Row]) -> IssueProgress:
 
 
 def next_step(run: RunProgress) -> str:
-    """What a person should do first; empty while the factory works."""
+    """What a person should do first, given that no factory runs; empty before the first run."""
     if run.finished_s is None:
-        return ""
+        return run_command(run.backlog) if run.run else ""
     return next_command([(issue.id, issue.state, issue.reason) for issue in run.issues.values()], run.backlog)
