@@ -11,7 +11,9 @@ from ironworks.app.configuration import Loaded
 from ironworks.app.control import control_server
 from ironworks.app.place import Place, hold_lock, make_state
 from ironworks.core.clock import SystemClock
+from ironworks.core.errors import ConfigError
 from ironworks.core.events import Event
+from ironworks.core.settings import SandboxSettings
 from ironworks.egress.gateway import Gateway
 from ironworks.engine.factory import Factory, current_run
 from ironworks.engine.floor import Parts
@@ -35,6 +37,7 @@ async def open_factory(place: Place, loaded: Loaded, options: Options) -> AsyncI
 
     Everything it started is ended when the block is left. BusyError when another one runs there.
     """
+    _check(loaded.settings.sandbox)
     make_state(place)
     clock = SystemClock()
     async with contextlib.AsyncExitStack() as stack:
@@ -103,3 +106,13 @@ def _listener(factory: Factory) -> Any:
 def _owner(place: Place) -> str:
     """Who claims: this state directory on this machine, whichever process works on it."""
     return f"{socket.gethostname()}:{place.state.stat().st_ino}:{place.state}"
+
+
+def _check(sandbox: SandboxSettings) -> None:
+    """A setting that would do nothing is an error, not a surprise."""
+    for name in ("image", "runtime"):
+        if getattr(sandbox, name):
+            raise ConfigError(
+                f"[sandbox] {name} means nothing to the local backend, which shows the host's folders",
+                hint=f"remove `{name}`",
+            )

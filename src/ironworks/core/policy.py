@@ -41,6 +41,8 @@ def skip_reason(issue: Issue, pulls: Iterable[PullRequest]) -> str:
     mine = [pull for pull in pulls if pull.kind == "issue" and pull.id == issue.id]
     if any(pull.state in {"open", "landed", "merged"} for pull in mine):
         return f"pull request already {mine[0].state}"
+    if issue.wishes.runtime:
+        return f"it wants the runtime {issue.wishes.runtime!r}, which local sandboxes do not have"
     return ""
 
 

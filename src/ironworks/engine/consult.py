@@ -109,7 +109,7 @@ async def _in_station(
     line: Line, question: Question, attempt: int, number: int, transcript: FileTranscript
 ) -> Exchange:
     floor = line.floor
-    settings = line.settings.agent_for(question.stage)
+    settings = line.agent_for(question.stage)
     spec = floor.spec(question.sandbox, snapshot=floor.bench.base.snapshot, mounts=_mounts(line, settings))
     desk = Desk(question)
     async with floor.station(spec, _grant(line, STAGE_OF[question.stage], number), tools=desk) as station:
@@ -137,7 +137,7 @@ async def _once(
         return Exchange.model_validate(known)
     station = desk.station
     await question.ready(station.sandbox)
-    settings = line.settings.agent_for(question.stage)
+    settings = line.agent_for(question.stage)
     task = AgentTask(
         stage=question.stage,
         issue=line.issue,
@@ -166,7 +166,7 @@ class Desk(ToolDesk):
         self._question = question
 
     def last_sign_s(self) -> float:
-        """The monotonic second of the last sign of life outside the agent: a check at work, or model traffic."""
+        """The monotonic second of the last sign of life beside output: a check at work, or model traffic."""
         return time.monotonic() if self.checking else self.station.attachment.last_traffic_s
 
     async def _run_check(self) -> CheckResult:

@@ -19,8 +19,8 @@ from ironworks.core.events import (
     IssueRejected,
 )
 from ironworks.core.handoffs import Integration, TriageReport
-from ironworks.core.models import Claim, Issue, Model
-from ironworks.core.settings import Settings
+from ironworks.core.models import AgentStage, Claim, Issue, Model
+from ironworks.core.settings import AgentSettings, Settings
 from ironworks.core.states import ParkReason
 from ironworks.engine.durable import step
 
@@ -109,6 +109,15 @@ class Line:
 
     def _crash_point(self, side: str, name: str) -> None:
         crash_point(f"flow.{side}_{name.partition('-')[0]}")
+
+    def agent_for(self, stage: AgentStage) -> AgentSettings:
+        """Who does `stage`. What the entry itself wishes is about the work, not about who judges it."""
+        settings = self.settings.agent_for(stage)
+        wishes = self.issue.wishes
+        if stage != "work":
+            return settings
+        update = {"use": wishes.agent or settings.use, "model": wishes.model or settings.model}
+        return settings.model_copy(update=update)
 
     # -- what the stages ask -----------------------------------------------------------------------
 

@@ -137,7 +137,7 @@ async def _context(
 
 
 def _left(change: Change) -> list[str]:
-    said = "part of it had not been committed; it is now" if change.ghost else "all of it is committed"
+    said = "part of it not committed yet" if change.ghost else "all of it committed"
     return [f"an earlier attempt's work is in the tree, {said}", *change.notes]
 
 
