@@ -1,5 +1,6 @@
 """What of the host is shown: listed folders, and toolchains without credentials."""
 
+import asyncio
 import os
 import sys
 from pathlib import Path
@@ -8,7 +9,7 @@ import pytest
 
 from ironworks.core.ports import SandboxSpec
 from ironworks.sandbox.local import LocalBackend
-from ironworks.sandbox.local.view import CREDENTIALS, View, is_toolchain, toolchains
+from ironworks.sandbox.local.view import CREDENTIALS, View, authorities, is_toolchain, toolchains
 
 
 def toolchain(folder: Path) -> Path:
@@ -70,3 +71,19 @@ async def test_the_sandbox_knows_its_user_and_home(tmp_path: Path) -> None:
     result = await sandbox.exec(["sh", "-c", script], timeout_s=30)
     assert result.stdout.decode().split() == ["agent", "/home/agent", "sandbox", "writable"]
     await backend.close()
+
+
+@pytest.mark.spec("SB-15")
+async def test_clients_with_certificates_of_their_own_are_told_of_the_hosts(tmp_path: Path) -> None:
+    variables = authorities()
+    if not variables:
+        pytest.skip("needs a host that keeps its certificates in one file")
+    backend = LocalBackend(tmp_path / "state")
+    sandbox = await backend.create(SandboxSpec(name="trusting"))
+    try:
+        seen = await sandbox.exec(["sh", "-c", 'cmp "$PIP_CERT" "$NODE_EXTRA_CA_CERTS"'], timeout_s=20)
+        data = await sandbox.exec(["cat", variables["SSL_CERT_FILE"]], timeout_s=20, max_output=10_000_000)
+    finally:
+        await backend.close()
+    assert seen.ok
+    assert data.stdout == await asyncio.to_thread(Path(variables["SSL_CERT_FILE"]).read_bytes)

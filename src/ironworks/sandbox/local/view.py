@@ -35,7 +35,6 @@ PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "
 AUTHORITIES = (
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/ssl/ca-bundle.pem",
     "/etc/ssl/cert.pem",
 )
 """Where systems keep the certificates they trust, in one file."""
