@@ -89,6 +89,11 @@ def test_a_base_that_does_not_exist_is_missing(depot: Depot, name: str) -> None:
         depot.sync(name)
 
 
+def test_a_branch_of_the_factory_itself_can_be_the_base(user: Path, depot: Depot, git: GitCall) -> None:
+    git("update-ref", "refs/heads/ironworks/1", "HEAD", cwd=user)
+    assert depot.sync("ironworks/1") == depot.sync("main")
+
+
 @pytest.mark.spec("GIT-5")
 def test_a_push_sets_a_ref_only_if_it_holds_what_is_expected(depot: Depot, base: str) -> None:
     ref = "refs/ironworks/claims/issue-1"

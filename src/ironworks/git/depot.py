@@ -121,7 +121,7 @@ class Depot:
                 return True
             if self.remote_ref(ref) != expected:
                 return self.remote_ref(ref) == new
-            if b"lock" not in pushed.out + pushed.err:
+            if b"lock" not in pushed.err or b"; cannot create" in pushed.err:
                 break
             pause(attempt)
         raise GitError(f"cannot write {ref} of {self.repository.path}: {pushed.reason}")
