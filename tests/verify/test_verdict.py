@@ -8,6 +8,8 @@ from tests.verify.workshop import ISSUE, reporting, shell, workshop
 
 from ironworks.core.handoffs import Verification
 from ironworks.core.models import Issue, IssueKind
+from ironworks.git.tree import Blob
+from ironworks.verify.candidate import MOST_FILES
 from ironworks.verify.verifier import Verifier
 
 BASE = {
@@ -228,6 +230,7 @@ async def test_where_no_canary_can_be_planted_that_is_noted(tmp_path: Path) -> N
         assert told(judged, fatal=False) == {"canary-unavailable"}
 
 
+@pytest.mark.spec("VF-13")
 async def test_files_of_any_name_and_content_are_judged(tmp_path: Path) -> None:
     odd: dict[str, str | bytes | None] = {
         "-rf": "x",
@@ -251,3 +254,28 @@ async def test_files_of_any_name_and_content_are_judged(tmp_path: Path) -> None:
             "big.bin",
         }
         assert Verification.model_validate_json(judged.model_dump_json()) == judged
+
+
+@pytest.mark.spec("VF-13")
+@pytest.mark.parametrize("target", ["/etc", "/nowhere", "tests", ".", ".git"])
+async def test_a_test_folder_that_became_a_link_is_refused(target: str, tmp_path: Path) -> None:
+    async with workshop(tmp_path, BASE) as shop:
+        changes = {"tests/test_calc.py": None, "tests": Blob(target.encode(), "120000")}
+        work = shop.depot.commit(shop.depot.write_tree(shop.base, changes), (shop.base,), "link")
+        judged = await judge(shop.verifier(), work)
+        assert judged.verdict in {"failed", "unverifiable"}
+        assert {"gone-test", "deleted-file"} & told(judged) or "unverifiable" in told(judged)
+
+
+@pytest.mark.spec("VF-13")
+async def test_work_of_too_many_files_is_refused_without_a_run(tmp_path: Path) -> None:
+    async with workshop(tmp_path, BASE) as shop:
+        refused = await judge(shop.verifier(), shop.commit({f"n/{n}": "x" for n in range(MOST_FILES + 1)}))
+        assert (told(refused), refused.suite_runs) == ({"too-large"}, 0)
+
+
+async def test_a_refused_file_makes_a_run_unusable_and_not_the_factory(tmp_path: Path) -> None:
+    async with workshop(tmp_path, BASE) as shop:
+        run = await shop.suites().run(shop.base, name="run", files={"calc.py/below": b""})
+        assert "cannot write" in run.problem
+        assert not shop.backend.has_disk("run")

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from ironworks.core.errors import RefusedError
 from ironworks.core.models import Finding
 from ironworks.git.depot import Depot
-from ironworks.git.tree import TreeEntry
+from ironworks.git.tree import Change, TreeEntry
 from ironworks.verify.path import is_test, reconfigures, shown
 
 READ_BYTES = 5_000_000
+MOST_FILES = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +70,17 @@ def merge_onto(depot: Depot, work: str, onto: str) -> Candidate | Finding:
             message = f"the work conflicts with the base in {paths}"
             return Finding(code="conflict", message=message, fatal=True)
         commit = depot.commit(merge.tree, (onto, work), f"Merge {work} for verification")
-    files = tuple(_file_changes(depot, onto, commit))
-    if not files:
+    changes = depot.changes(onto, commit)
+    if not changes:
         return Finding(code="empty", message="the work changes nothing", fatal=True)
-    return Candidate(onto, commit, files)
+    if len(changes) > MOST_FILES:
+        message = f"the work changes {len(changes)} files, more than the {MOST_FILES} that are looked into"
+        return Finding(code="too-large", message=message, fatal=True)
+    return Candidate(onto, commit, tuple(_file_changes(depot, onto, commit, changes)))
 
 
-def _file_changes(depot: Depot, onto: str, commit: str) -> Iterator[FileChange]:
-    for change in depot.changes(onto, commit):
+def _file_changes(depot: Depot, onto: str, commit: str, changes: list[Change]) -> Iterator[FileChange]:
+    for change in changes:
         existed, exists = change.status != "A", change.status != "D"
         old = _read(depot, onto, change.path) if existed else None
         yield FileChange(

@@ -1,7 +1,7 @@
 """The suite runs a verdict rests on, and what repeating them says about tests that newly fail."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,9 @@ from ironworks.verify.comparison import newly_failing
 from ironworks.verify.suite import SuiteRun, Suites
 
 RERUNS = 3
+
+Taking = Coroutine[Any, Any, tuple[Baseline, SuiteRun]]
+"""The baseline in the making."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +58,13 @@ class Hearing:
         self.runs = 0
 
     async def gather(
-        self, candidate: Candidate, base: Coroutine[Any, Any, tuple[Baseline, SuiteRun]], *, prove: bool
+        self, candidate: Candidate, take: Callable[[], Taking], *, prove: bool
     ) -> tuple[Baseline, Evidence]:
-        """Every run that is needed, those that are independent side by side."""
+        """Every run that is needed, side by side; `take` gives the baseline."""
         own, without = await asyncio.to_thread(self._trees, candidate, prove=prove)
         try:
             async with asyncio.TaskGroup() as group:
-                taking = group.create_task(base)
+                taking = group.create_task(take())
                 running = group.create_task(self._run(candidate.commit, "work", canary=True))
                 keeping = group.create_task(self._run(own, "own")) if own else None
                 proving = group.create_task(self._run(without, "proof")) if without else None

@@ -45,6 +45,7 @@ def inspect(candidate: Candidate, mandate: Mandate) -> list[Finding]:
         lambda: _deletions(candidate, mandate),
         lambda: _secrets(candidate),
         lambda: _pretenders(candidate),
+        lambda: _unread(candidate),
         lambda: _protected(candidate, mandate),
         lambda: _weakened(candidate),
     )
@@ -94,6 +95,13 @@ def _pretenders(candidate: Candidate) -> Iterator[Finding]:
                 if name not in known:
                     message = f"class {name} in {file.name} is equal to everything"
                     yield Finding(code="always-equal", message=message, fatal=True, path=file.name)
+
+
+def _unread(candidate: Candidate) -> Iterator[Finding]:
+    for file in candidate.files:
+        if file.exists and file.new is None:
+            message = f"{file.name} was not looked into: it is large, or a submodule"
+            yield Finding(code="not-inspected", message=message, fatal=False, path=file.name)
 
 
 def _protected(candidate: Candidate, mandate: Mandate) -> Iterator[Finding]:

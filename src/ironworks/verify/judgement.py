@@ -74,7 +74,8 @@ def _losses(evidence: Evidence, candidate: Candidate, mandate: Mandate) -> Itera
 def _broken(evidence: Evidence) -> frozenset[str]:
     if evidence.own is evidence.run:
         return frozenset()
-    return evidence.base.passed - evidence.own.passed - evidence.run.failing
+    base, own = evidence.base, evidence.own
+    return (gone(base, own) | newly_skipped(base, own) | (base.passed & own.failing)) - evidence.run.failing
 
 
 def _proof(evidence: Evidence, proof: Proof, waived: str) -> Iterator[Finding]:

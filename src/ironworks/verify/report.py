@@ -10,6 +10,8 @@ from ironworks.core.models import Model, TestOutcome
 MAX_TESTS = 200_000
 MAX_DEPTH = 100
 MAX_NAME = 1000
+MAX_NAMES = 20_000_000
+"""Characters of all names together."""
 MAX_MESSAGE = 2000
 MAX_MESSAGES = 1000
 
@@ -42,11 +44,13 @@ class _Results:
         self.suite = suite
         self.tests: dict[str, TestOutcome] = {}
         self.messages: dict[str, str] = {}
+        self.size = 0
 
     def add(self, where: str, name: str, outcome: TestOutcome, message: str = "") -> None:
         test = f"{self.suite}::{_short(where)}::{_short(name)}"
-        if len(self.tests) >= MAX_TESTS:
-            raise RefusedError(f"the report has more than {MAX_TESTS} tests")
+        self.size += len(test)
+        if len(self.tests) >= MAX_TESTS or self.size > MAX_NAMES:
+            raise RefusedError("the report is too long")
         known = self.tests.get(test)
         if known is None or _SEVERITY[outcome] >= _SEVERITY[known]:
             self.tests[test] = outcome

@@ -103,6 +103,8 @@ class Suites:
                 for path, data in (files or {}).items():
                     await sandbox.put(f"{WORK_DIR}/{path}", data)
                 return await self._run_all(sandbox, canary=canary, only=only)
+            except RefusedError as error:
+                return SuiteRun(problem=str(error))
             finally:
                 await self.backend.destroy(name)
 
@@ -127,15 +129,24 @@ class Suites:
             if only and not chosen:
                 continue
             planted = Canary.plant(suite, known)
-            if planted:
-                await sandbox.put(f"{WORK_DIR}/{planted.path}", planted.source)
+            refused = planted and not await _put(sandbox, planted)
             report = f"/run/ironworks/junit-{number}.xml"
             run = await _run_suite(sandbox, suite, report, planted, chosen, alone)
-            if canary and not planted:
-                run = run.model_copy(update={"canaries": {suite.name: "unavailable"}})
+            if canary and (refused or not planted):
+                state = "absent" if refused else "unavailable"
+                run = run.model_copy(update={"canaries": {suite.name: state}})
             runs.append(run)
         usage = await sandbox.usage()
         return _joined(runs, duration_s=time.monotonic() - started, cpu_s=usage.cpu_s)
+
+
+async def _put(sandbox: Sandbox, canary: Canary) -> bool:
+    """Whether there is still a folder to put it into."""
+    try:
+        await sandbox.put(f"{WORK_DIR}/{canary.path}", canary.source)
+    except RefusedError:
+        return False
+    return True
 
 
 async def _run_suite(
@@ -176,7 +187,7 @@ async def _report(sandbox: Sandbox, suite: TestSettings, path: str, result: Exec
         data = (
             await sandbox.get(path, max_bytes=REPORT_BYTES) if "{junit}" in suite.command else result.stdout
         )
-        said = parse(data, suite.name)
+        said = await asyncio.to_thread(parse, data, suite.name)
     except MissingError:
         return Report(), f"exit code {result.exit_code} and no report"
     except RefusedError as error:

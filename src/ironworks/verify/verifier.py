@@ -80,7 +80,7 @@ class Verifier:
         findings = await asyncio.to_thread(inspect, candidate, mandate)
         waived = f"an issue of kind {kind} need not bring one" if kind in WITHOUT_NEW_TESTS else ""
         hearing = Hearing(self._suites, self._depot, name)
-        baseline, evidence = await hearing.gather(candidate, self.baseline(tip), prove=not waived)
+        baseline, evidence = await hearing.gather(candidate, lambda: self.baseline(tip), prove=not waived)
         suspects = await hearing.settle(candidate, baseline, evidence)
         base, run = evidence.base, evidence.run
         proof = fail_to_pass(base, run, evidence.own, evidence.without, candidate.test_files)
