@@ -18,9 +18,10 @@ FILES = {
     "crlf": Blob(b"one\r\n"),
     "run": Blob(b"#!/bin/sh\n", "100755"),
     "link": Blob(b"a", "120000"),
-    ".gitattributes": Blob(b"* text=auto filter=lfs\n*.txt eol=crlf\n"),
+    ".gitattributes": Blob(b"* text=auto filter=lfs\n*.txt eol=crlf ident\n"),
     ".gitignore": Blob(b"node_modules\n"),
     "new\nline": Blob(b"x"),
+    "x.txt": Blob(b"$Id$\n"),
 }
 
 
@@ -79,6 +80,7 @@ async def test_a_clone_is_an_ordinary_repository_whose_bytes_are_those_of_the_ba
     assert await sh(sandbox, "git rev-parse --abbrev-ref HEAD") == "work"
     assert await sh(sandbox, "git rev-parse HEAD origin/base") == f"{factory.base}\n{factory.base}"
     assert await sandbox.get("/work/crlf", max_bytes=100) == b"one\r\n"
+    assert await sandbox.get("/work/x.txt", max_bytes=100) == b"$Id$\n"
     assert await sh(sandbox, "stat -c %a run; readlink link; cat 'new\nline'") == "755\na\nx"
     await sh(
         sandbox, "git fetch --quiet origin; echo more >> a; git commit --quiet -am more; git fsck --strict"
@@ -153,7 +155,19 @@ async def test_placing_makes_the_tree_exactly_that_commit_but_keeps_what_is_igno
     assert await sh(sandbox, "git rev-parse --abbrev-ref HEAD") == "work"
     assert await sh(sandbox, "cat node_modules/dep a new") == "dep\ntwo\na file where a folder was"
     assert (await sh(sandbox, "ls -A")).split("\n") == [
-        *(".git", ".gitattributes", ".gitignore", "a", "link", "new", "new", "line", "node_modules", "run"),
+        *(
+            ".git",
+            ".gitattributes",
+            ".gitignore",
+            "a",
+            "link",
+            "new",
+            "new",
+            "line",
+            "node_modules",
+            "run",
+            "x.txt",
+        ),
     ]
     captured = await capture(sandbox, factory.depot, base=factory.base, ref="refs/attempts/1")
     assert captured.commit == commit
