@@ -37,7 +37,8 @@ def write_schemas(folder: Path) -> None:
 
 
 def write_commands(page: Path, command: click.Command) -> None:
-    with click.Context(command, info_name="ironworks", terminal_width=100) as context:
+    settings = command.context_settings
+    with click.Context(command, info_name="ironworks", terminal_width=100, **settings) as context:
         sections = [f"## {path}\n\n```\n{text}\n```\n" for path, text in helps(context)]
     page.write_text(INTRODUCTION + "\n" + "\n".join(sections), "utf-8")
 

@@ -1,3 +1,4 @@
+import contextlib
 import json
 import os
 import subprocess
@@ -175,18 +176,21 @@ def test_events_are_printed_one_a_line_and_can_be_narrowed(cli: Cli, history: Hi
 @pytest.mark.spec("CLI-12")
 def test_events_can_be_followed_until_the_factory_ends(place: Place, history: History) -> None:
     history(started(), *working("one"))
-    with hold_lock(place.state):
-        follower = subprocess.Popen(
+    with contextlib.ExitStack() as lock:
+        lock.enter_context(hold_lock(place.state))
+        with subprocess.Popen(
             [sys.executable, "-m", "ironworks", "events", "--follow"],
             cwd=place.root,
+            env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
             stdout=subprocess.PIPE,
             text=True,
-        )
-        assert follower.stdout is not None
-        first = [follower.stdout.readline() for _ in range(5)]
-        history(ev.IssueParked(run="run-1", issue="one", reason="looping"))
-        assert "IssueParked" in follower.stdout.readline()
-    rest, _ = follower.communicate(timeout=30)
+        ) as follower:
+            assert follower.stdout is not None
+            first = [follower.stdout.readline() for _ in range(5)]
+            history(ev.IssueParked(run="run-1", issue="one", reason="looping"))
+            assert "IssueParked" in follower.stdout.readline()
+            lock.close()
+            rest, _ = follower.communicate(timeout=30)
     assert (len(first), rest, follower.returncode) == (5, "", 0)
 
 

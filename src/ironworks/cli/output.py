@@ -21,7 +21,7 @@ def clean(text: str, *, lines: bool = False) -> str:
 
 def say(text: str = "") -> None:
     """A line, or several, for people."""
-    print(clean(text, lines=True))
+    print(clean(text, lines=True), flush=True)
 
 
 def note(text: str) -> None:
