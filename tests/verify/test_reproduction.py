@@ -65,6 +65,7 @@ async def reproduce(shop: Workshop, *reproductions: Reproduction) -> tuple[Findi
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.spec("VF-11")
 async def test_only_a_failure_of_what_is_tested_is_a_reproduction(tmp_path: Path) -> None:
     async with workshop(tmp_path, BASE) as shop:
@@ -74,6 +75,7 @@ async def test_only_a_failure_of_what_is_tested_is_a_reproduction(tmp_path: Path
             assert said in found.detail, content
 
 
+@pytest.mark.slow
 @pytest.mark.spec("VF-11")
 async def test_a_reproduction_is_a_new_test_file_and_nothing_else(tmp_path: Path) -> None:
     async with workshop(tmp_path, BASE) as shop:

@@ -77,6 +77,7 @@ def changing(*, work: tuple[str, str], base: tuple[str, str]) -> str:
     return f"if test -e worked; then {case(*work)}; else {case(*base)}; fi"
 
 
+@pytest.mark.slow
 @pytest.mark.spec("VF-8")
 @pytest.mark.parametrize(
     ("work", "base", "fatal", "noted"),
@@ -103,6 +104,7 @@ async def test_a_failure_is_repeated_on_both_sides_before_it_counts(
         assert judged.flaky == flaky
 
 
+@pytest.mark.slow
 @pytest.mark.spec("VF-9")
 @pytest.mark.parametrize(
     "command",
@@ -173,6 +175,7 @@ async def test_new_code_whose_tests_cannot_be_imported_without_it_is_a_weak_proo
         assert told(judged, fatal=False) == {"weak-proof"}
 
 
+@pytest.mark.slow
 @pytest.mark.spec("VF-12")
 async def test_tests_and_files_that_the_issue_names_may_change_and_are_shown(tmp_path: Path) -> None:
     base = {**BASE, "legacy.py": "x = 1\n"}
@@ -192,6 +195,7 @@ async def test_tests_and_files_that_the_issue_names_may_change_and_are_shown(tmp
         assert scoped.verdict == "passed"
 
 
+@pytest.mark.slow
 async def test_what_lies_outside_the_scope_is_refused_but_new_tests_lie_inside(tmp_path: Path) -> None:
     async with workshop(tmp_path, BASE) as shop:
         verifier, work = shop.verifier(), shop.commit({**HONEST, "setup.txt": "x"})
@@ -256,6 +260,7 @@ async def test_files_of_any_name_and_content_are_judged(tmp_path: Path) -> None:
         assert Verification.model_validate_json(judged.model_dump_json()) == judged
 
 
+@pytest.mark.slow
 @pytest.mark.spec("VF-13")
 @pytest.mark.parametrize("target", ["/etc", "/nowhere", "tests", ".", ".git"])
 async def test_a_test_folder_that_became_a_link_is_refused(target: str, tmp_path: Path) -> None:
@@ -267,6 +272,7 @@ async def test_a_test_folder_that_became_a_link_is_refused(target: str, tmp_path
         assert {"gone-test", "deleted-file"} & told(judged) or "unverifiable" in told(judged)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("VF-13")
 async def test_work_of_too_many_files_is_refused_without_a_run(tmp_path: Path) -> None:
     async with workshop(tmp_path, BASE) as shop:

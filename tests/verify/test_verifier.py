@@ -132,6 +132,7 @@ MORE_CHEATS: dict[str, tuple[Files, str, str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.spec("VF-5")
 @pytest.mark.parametrize("name", MORE_CHEATS)
 async def test_further_cheats_are_refused(name: str, shop: Workshop, verifier: Verifier) -> None:

@@ -70,8 +70,11 @@ def _key(node: ast.stmt, prefix: str) -> Key:
         return "assign", prefix, ast.unparse(node.target)
     if isinstance(node, ast.If | ast.While):
         return type(node).__name__, prefix, ast.unparse(node.test)
-    if isinstance(node, ast.Try | ast.With | ast.For):
-        return type(node).__name__, prefix
+    if isinstance(node, ast.Try):
+        return "try", prefix, ast.unparse(node.body[0])
+    if isinstance(node, ast.With | ast.For):
+        head = node.items if isinstance(node, ast.With) else [node.target, node.iter]
+        return type(node).__name__, prefix, *map(ast.unparse, head)
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
         return "docstring", prefix
     return "statement", prefix, ast.dump(node)

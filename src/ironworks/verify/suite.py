@@ -1,6 +1,7 @@
 """Runs the test suites on a commit, in a fresh sandbox, and believes only what agrees with itself."""
 
 import asyncio
+import contextlib
 import re
 import shlex
 import time
@@ -129,24 +130,16 @@ class Suites:
             if only and not chosen:
                 continue
             planted = Canary.plant(suite, known)
-            refused = planted and not await _put(sandbox, planted)
+            if planted:
+                with contextlib.suppress(RefusedError):  # The work left no folder for it: it will be absent.
+                    await sandbox.put(f"{WORK_DIR}/{planted.path}", planted.source)
             report = f"/run/ironworks/junit-{number}.xml"
             run = await _run_suite(sandbox, suite, report, planted, chosen, alone)
-            if canary and (refused or not planted):
-                state = "absent" if refused else "unavailable"
-                run = run.model_copy(update={"canaries": {suite.name: state}})
+            if canary and not planted:
+                run = run.model_copy(update={"canaries": {suite.name: "unavailable"}})
             runs.append(run)
         usage = await sandbox.usage()
         return _joined(runs, duration_s=time.monotonic() - started, cpu_s=usage.cpu_s)
-
-
-async def _put(sandbox: Sandbox, canary: Canary) -> bool:
-    """Whether there is still a folder to put it into."""
-    try:
-        await sandbox.put(f"{WORK_DIR}/{canary.path}", canary.source)
-    except RefusedError:
-        return False
-    return True
 
 
 async def _run_suite(
