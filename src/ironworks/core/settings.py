@@ -17,6 +17,8 @@ Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,39}$")]
 class TestSettings(Model):
     """One suite. `command` is run by `sh -c` in `dir`; `{junit}` becomes the path of the report to write."""
 
+    __test__ = False  # pytest would take the class for tests wherever it is imported
+
     name: Name = "tests"
     dir: str = "."
     command: str

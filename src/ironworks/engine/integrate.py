@@ -76,7 +76,6 @@ async def land_branch(line: Line, pull: PullRequest, passed: frozenset[str] = fr
         expected=passed,
         name=line.sandbox("integrate", line.generation),
     )
-    crash_point("integrate.after_merge")
     if isinstance(outcome, Refused):
         eviction = Eviction(issue=line.id, reason=outcome.reason, detail=outcome.detail[:20_000])
         return Integration(

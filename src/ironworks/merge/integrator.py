@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
+from ironworks.core.crash import crash_point
 from ironworks.core.errors import RefusedError
 from ironworks.core.handoffs import Conflicts, Resolution
 from ironworks.core.models import Model, PullRequest, Sha
@@ -75,6 +76,7 @@ class Integrator:
         commit = await asyncio.to_thread(
             self._depot.commit, tree, (tip, pull.head), f"Merge {pull.id}: {pull.title}"
         )
+        crash_point("integrate.after_merge")
         run = await self._suites.run(commit, name=name)
         wanted = (expected | self._passed.get(tip, frozenset())) - known_failing
         runs = 1
