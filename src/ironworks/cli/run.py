@@ -10,7 +10,7 @@ import click
 from ironworks.app.place import Place
 from ironworks.cli.options import PATH, config_option, json_option, place_of, place_options, suggestion
 from ironworks.cli.output import columns, dollars, duration, print_json, say, short
-from ironworks.core.errors import MissingError, UsageError
+from ironworks.core.errors import ConfigError, MissingError, UsageError
 from ironworks.store.reader import Reader
 
 if TYPE_CHECKING:
@@ -81,14 +81,22 @@ def _backlog(place: Place, named: Path | None) -> Path:
     if named is not None:
         if not named.is_file():
             raise UsageError(f"there is no backlog {str(named)!r}", hint="check the path after --backlog")
-        return named.resolve()
+        return _own(place, named)
     reader = Reader(place.database)
     started = [row.event for row in reader.rows(issue="") if row.event.get("kind") == "RunStarted"]
     known = [Path(event["backlog"]) for event in reversed(started) if event.get("backlog")]
     for path in (*known[:1], place.root / DEFAULT_BACKLOG):
         if path.is_file():
-            return path
+            return _own(place, path)
     raise MissingError("there is no backlog", hint="name one with --backlog FILE")
+
+
+def _own(place: Place, path: Path) -> Path:
+    """`path` itself, resolved. A repository must not make a file from elsewhere its backlog."""
+    found, root = path.resolve(), place.root.resolve()
+    if path.absolute().is_relative_to(place.root) and not found.is_relative_to(root):
+        raise ConfigError(f"{path} is a symbolic link that leaves the repository", hint=f"--backlog {found}")
+    return found
 
 
 def _again(
