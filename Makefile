@@ -3,7 +3,7 @@
 .PHONY: help setup demo test test-quick soak lint bench docs lock clean
 
 BIN := .venv/bin
-PYTEST := $(BIN)/python -m pytest
+PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14

@@ -124,7 +124,8 @@ def soak(
         fleet.end()
     lines = journal.lines()
     assert fleet.killed > kills / 2, "most must die while they work"
-    assert {kind for kind, *_ in lines} == {"effect", "lost", "done"}
+    # Whether a kill left a claim for another to lose is chance; that work was done is not.
+    assert {"effect", "done"} <= {kind for kind, *_ in lines} <= {"effect", "lost", "done"}
     assert sorted(issue for kind, issue, _, _ in lines if kind == "done") == sorted(issues)
     assert violations(lines) == []
 
