@@ -1,0 +1,1 @@
+"""What the benchmarks share: how a bar is told, and a small shop with trivial issues."""
