@@ -35,11 +35,14 @@ def order_issues(issues: Sequence[Issue]) -> list[Issue]:
 
 
 def skip_reason(issue: Issue, pulls: Iterable[PullRequest]) -> str:
-    """Why intake leaves an issue out; empty = it is work."""
+    """Why intake leaves an issue out; empty = it is work.
+
+    A pull request that is still open is no reason: whoever proposed it has not brought it to an end.
+    """
     if issue.closed:
         return "closed"
     mine = [pull for pull in pulls if pull.kind == "issue" and pull.id == issue.id]
-    if any(pull.state in {"open", "landed", "merged"} for pull in mine):
+    if any(pull.state in {"landed", "merged"} for pull in mine):
         return f"pull request already {mine[0].state}"
     if issue.wishes.runtime:
         return f"it wants the runtime {issue.wishes.runtime!r}, which local sandboxes do not have"

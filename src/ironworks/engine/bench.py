@@ -69,6 +69,8 @@ async def take_baseline(floor: Floor) -> None:
         )
     event = BaselineTaken(run=floor.run, commit=taken.commit, passed=taken.passed, failing=taken.failing)
     await floor.record(event, key=f"{floor.run}/baseline/{taken.commit}")
+    # Only a base that can be tested is kept for the rest of the run: a person may mend one that cannot.
+    await asyncio.to_thread(floor.parts.store.remember, f"{floor.run}/base", {"commit": taken.commit})
     crash_point("base.after_baseline")
     floor.baselined.set_result(taken)
 

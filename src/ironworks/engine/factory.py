@@ -5,7 +5,7 @@ import contextlib
 import logging
 import os
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 
 from ironworks.core.crash import crash_point
 from ironworks.core.errors import FencedError, IronworksError, MissingError
@@ -27,13 +27,14 @@ from ironworks.core.events import (
 )
 from ironworks.core.handoffs import Integration, ReviewReport, Verification
 from ironworks.core.models import Issue
-from ironworks.core.policy import order_issues, skip_reason
+from ironworks.core.policy import skip_reason
 from ironworks.core.report import RunReport
 from ironworks.core.states import GOOD, RESTING, State
 from ironworks.engine import bench, durable
 from ironworks.engine.alone import Alone
 from ironworks.engine.floor import Floor, Parts
 from ironworks.engine.flow import flow
+from ironworks.engine.intake import Entry, by_issue, last_queued, recall_people, take_in
 from ironworks.engine.line import Line, Parked, StepFailed
 from ironworks.engine.report import build_report
 from ironworks.store.store import Message, Store
@@ -77,7 +78,25 @@ class Factory:
         """Work on every open issue, or those named, until each rests; continues a run that was cut short."""
         if watch is not None:
             self.floor.watchers.append(watch)
-        await self._begin()
+        if await self._unless_stopped(self._begin()):
+            await self._produce(issues)
+        return await self._finish()
+
+    async def _unless_stopped(self, beginning: Coroutine[None, None, None]) -> bool:
+        """Whether `beginning` has ended before somebody stopped the run: preparing may take an hour."""
+        begun = asyncio.ensure_future(beginning)
+        stopped = asyncio.ensure_future(self._stopping.wait())
+        try:
+            await asyncio.wait([begun, stopped], return_when=asyncio.FIRST_COMPLETED)
+            if begun.done():
+                begun.result()
+            return begun.done()
+        finally:
+            for task in (begun, stopped):
+                task.cancel()
+            await asyncio.wait([begun, stopped])
+
+    async def _produce(self, issues: Sequence[str] | None) -> None:
         async with durable.launched(self.parts.state / "engine.db", self._flow):
             heartbeat = asyncio.create_task(self.floor.heartbeat())
             try:
@@ -89,7 +108,6 @@ class Factory:
             finally:
                 heartbeat.cancel()
                 await self._interrupt()
-        return await self._finish()
 
     async def verify(self, branch: str) -> Verification:
         """Only the verifier, on any branch."""
@@ -124,7 +142,6 @@ class Factory:
         tip = await asyncio.to_thread(parts.depot.sync, self.floor.base_branch)
         known = await self.floor.recall(f"{parts.run}/base")
         commit = str(known["commit"]) if known else tip
-        await asyncio.to_thread(parts.store.remember, f"{parts.run}/base", {"commit": commit})
         started = RunStarted(
             run=parts.run,
             repository=str(parts.repository),
@@ -139,47 +156,33 @@ class Factory:
 
     async def _take_in(self, only: Sequence[str] | None) -> None:
         """Freeze and queue what is to be worked on, leave out what policy leaves out."""
-        found = await asyncio.to_thread(self.parts.forge.issues)
-        pulls = await asyncio.to_thread(self.parts.forge.pulls)
-        wanted = _chosen(found, only)
-        self.floor.titles = {issue.id: issue.title for issue in found}
-        ordered = order_issues(wanted)
-        self.floor.order = [issue.id for issue in ordered]
-        room = self.parts.settings.limits.max_open_pull_requests - sum(pull.state == "open" for pull in pulls)
-        for issue in ordered:
-            events = await asyncio.to_thread(lambda id=issue.id: self.parts.store.events(issue=id))  # type: ignore[misc]
-            self._recall_people(issue.id, events)
-            reason = skip_reason(issue, pulls)
-            if reason and not any(recorded.event.run == self.parts.run for recorded in events):
-                if reason != "closed":
-                    await self._queue(issue, 1)
-                    await self._rest(IssueSkipped(run=self.parts.run, issue=issue.id, reason=reason))
-                continue
-            if room <= 0:
-                await self._queue(issue, 1)
-                await self._rest(
-                    IssueSkipped(run=self.parts.run, issue=issue.id, reason="max_open_pull_requests reached")
-                )
-                continue
-            room -= 1
-            await self._admit(issue, events)
-
-    async def _admit(self, issue: Issue, events: list[Recorded]) -> None:
-        mine = [recorded for recorded in events if recorded.event.run == self.parts.run]
-        if mine:
-            issue, generation = _last_queued(mine) or (issue, 1)
-            state, _ = state_of(mine)
-            if state not in RESTING and await durable.is_over(self.parts.run, issue.id, generation):
-                # Its flow broke down before it could say how it rests.
-                await self._start_anew(issue, generation + 1)
-            elif state not in RESTING:
-                await self._start(issue, generation)
+        for entry in await take_in(self.floor, only):
+            if entry.begun:
+                await self._go_on(entry)
+            elif entry.skip:
+                await self._queue(entry.issue, 1)
+                await self._rest(IssueSkipped(run=self.parts.run, issue=entry.issue.id, reason=entry.skip))
+                self._lines[entry.issue.id] = Line(self.floor, entry.issue, 1)
             else:
-                self._lines[issue.id] = Line(self.floor, issue, generation)
-            return
-        state, reason = state_of(events)
+                await self._admit(entry)
+
+    async def _go_on(self, entry: Entry) -> None:
+        """Take up what this run had begun before it was cut short."""
+        issue, generation = entry.issue, entry.generation
+        state, _ = await self._state(issue.id)
+        if state in RESTING:
+            self._lines[issue.id] = Line(self.floor, issue, generation)
+        elif await durable.is_over(self.parts.run, issue.id, generation):
+            # Its flow broke down before it could say how it rests.
+            await self._start_anew(issue, generation + 1)
+        else:
+            await self._start(issue, generation)
+
+    async def _admit(self, entry: Entry) -> None:
+        issue = entry.issue
+        state, reason = state_of(entry.events)
         await self._queue(issue, 1)
-        queued = _last_queued(events)
+        queued = last_queued(entry.events)
         if state in KEPT_RESTS and queued is not None and queued[0].digest == issue.digest:
             await self._keep_rest(issue, state, reason)
             self._lines[issue.id] = Line(self.floor, issue, 1)
@@ -203,15 +206,6 @@ class Factory:
 
     async def _rest(self, event: Rest) -> None:
         await self.floor.record(event, key=f"{self.parts.run}/{event.issue}/intake/{event.kind}")
-
-    def _recall_people(self, issue: str, events: list[Recorded]) -> None:
-        answers = [recorded.event.text for recorded in events if isinstance(recorded.event, AnswerGiven)]
-        raised = [
-            recorded.event.budget_usd for recorded in events if isinstance(recorded.event, BudgetRaised)
-        ]
-        self.floor.answers[issue] = tuple(answers)
-        if raised:
-            self.floor.budgets[issue] = raised[-1]
 
     # -- the flows ---------------------------------------------------------------------------------
 
@@ -274,10 +268,12 @@ class Factory:
         if line is not None and line.generation == generation:
             return line
         events = await asyncio.to_thread(lambda: self.parts.store.events(run=run, issue=issue))
-        queued = _last_queued(events)
+        queued = last_queued(events)
         if run != self.parts.run or queued is None or queued[1] != generation:
             return None
-        self._recall_people(issue, await asyncio.to_thread(lambda: self.parts.store.events(issue=issue)))
+        recall_people(
+            self.floor, issue, await asyncio.to_thread(lambda: self.parts.store.events(issue=issue))
+        )
         self._lines[issue] = Line(self.floor, queued[0], generation)
         return self._lines[issue]
 
@@ -363,6 +359,11 @@ class Factory:
         state, _ = await self._state(issue)
         if state not in states:
             return f"{issue} is {state}: nothing to do"
+        pull = await asyncio.to_thread(self.parts.forge.pull, issue)
+        if pull is not None and await self.floor.is_integrated(pull):
+            return f"{issue} is {pull.state} already: nothing to do"
+        if reason := skip_reason(line.issue, ()):
+            return f"error[refused]: {reason}"
         await self._start_anew(line.issue, line.generation + 1)
         return "queued"
 
@@ -370,8 +371,9 @@ class Factory:
 
     async def _finish(self) -> RunReport:
         crash_point("run.before_report")
-        await self.parts.backend.collect(await self._kept_disks())
         stopped = self._stopping.is_set()
+        if not stopped:
+            await self.parts.backend.collect(await self._kept_disks())
         report = await self._report()
         finished = RunFinished(run=self.parts.run, exit_code=report.exit_code, stopped=stopped)
         await self.floor.record(finished, key=f"{self.parts.run}/RunFinished/{secrets.token_hex(4)}")
@@ -388,26 +390,12 @@ class Factory:
     async def _kept_disks(self) -> frozenset[str]:
         """Disks somebody may come back to: of issues that do not rest yet, or that a person can send back."""
         kept = set()
-        for line in self._lines.values():
-            state, _ = await self._state(line.id)
+        lives = by_issue(await asyncio.to_thread(self.parts.store.events))
+        for id, events in lives.items():
+            queued = last_queued(events)
+            if queued is None or not (id in self._lines or id in self.floor.titles):
+                continue
+            state, _ = state_of(events)
             if self.parts.settings.cleanup.when != "always" or state not in GOOD or state == "asked":
-                kept.add(line.work_sandbox)
+                kept.add(Line(self.floor, *queued).work_sandbox)
         return frozenset(kept)
-
-
-def _chosen(found: list[Issue], only: Sequence[str] | None) -> list[Issue]:
-    if only is None:
-        return found
-    unknown = set(only) - {issue.id for issue in found}
-    if unknown:
-        raise MissingError(
-            f"no issue {', '.join(sorted(unknown))}", hint="`ironworks status` lists their ids"
-        )
-    return [issue for issue in found if issue.id in only]
-
-
-def _last_queued(events: list[Recorded]) -> tuple[Issue, int] | None:
-    for recorded in reversed(events):
-        if isinstance(recorded.event, IssueQueued):
-            return recorded.event.snapshot, recorded.event.generation
-    return None

@@ -13,7 +13,8 @@ from ironworks.core.clock import Clock
 from ironworks.core.errors import FencedError, IronworksError
 from ironworks.core.events import Event, Recorded
 from ironworks.core.handoffs import Baseline
-from ironworks.core.models import Claim, Issue, Model
+from ironworks.core.models import Claim, Issue, Model, PullRequest
+from ironworks.core.policy import INTEGRATION_BRANCH
 from ironworks.core.ports import Agent, Forge, Mount, Sandbox, SandboxBackend, SandboxSpec
 from ironworks.core.settings import Settings
 from ironworks.egress.attachment import Attachment
@@ -156,6 +157,19 @@ class Floor:
     async def baseline(self) -> Baseline:
         """What fails on base already. Waits for good where it cannot be measured: the run then ends."""
         return await asyncio.shield(self.baselined)
+
+    async def is_integrated(self, pull: PullRequest) -> bool:
+        """Whether the integration branch, or base, holds the work of a pull request that says so."""
+        return pull.state in {"landed", "merged"} and await asyncio.to_thread(self._is_integrated, pull)
+
+    def _is_integrated(self, pull: PullRequest) -> bool:
+        depot = self.parts.depot
+        for branch in (INTEGRATION_BRANCH, self.base_branch):
+            if depot.remote_ref(f"refs/heads/{branch}") is not None:
+                tip = depot.sync(branch)
+                if depot.resolve(pull.head) is not None and depot.is_ancestor(pull.head, tip):
+                    return True
+        return False
 
     # -- slots: how many issues are worked on at once ----------------------------------------------
 

@@ -152,7 +152,7 @@ async def _publish(line: Line, pull: PullRequest, integration: Integration) -> N
     whole = await asyncio.to_thread(line.floor.parts.forge.pull, INTEGRATION_PULL)
     titles = {**line.floor.titles, line.id: line.issue.title}
     closes = () if whole is None or whole.state != "open" else whole.closes
-    closes = (*(issue for issue in closes if issue != line.id), line.id)
+    closes = (*[issue for issue in closes if await _is_in(line, issue, integration.commit)], line.id)
     await put_pull(
         line,
         PullRequest(
@@ -168,6 +168,15 @@ async def _publish(line: Line, pull: PullRequest, integration: Integration) -> N
         ),
     )
     crash_point("integrate.after_pull")
+
+
+async def _is_in(line: Line, issue: str, commit: str) -> bool:
+    """Whether `commit` holds another issue's work: a person may have thrown an earlier branch away."""
+    pull = await asyncio.to_thread(line.floor.parts.forge.pull, issue)
+    if issue == line.id or pull is None:
+        return False
+    known = await asyncio.to_thread(line.floor.parts.depot.resolve, pull.head)
+    return known is not None and await line.is_ancestor(pull.head, commit)
 
 
 async def _resolve(line: Line, pull: PullRequest, tip: Tip, unit: ConflictUnit) -> Resolution | None:

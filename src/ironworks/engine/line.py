@@ -159,12 +159,20 @@ class Line:
         if claim is None:
             await self.record(ClaimLost(run=self.floor.run, issue=self.id), "hold")
             return False
+        if await self._is_done_elsewhere():
+            await self.record(ClaimLost(run=self.floor.run, issue=self.id), "done")
+            return False
         event = IssueClaimed(
             run=self.floor.run, issue=self.id, epoch=claim.epoch, commit=claim.commit, stolen=stolen
         )
         await self.record(event, claim.epoch)
         crash_point("flow.after_claim")
         return True
+
+    async def _is_done_elsewhere(self) -> bool:
+        """Whether another run has landed it since our intake: its claim is free, its work is done."""
+        pull = await asyncio.to_thread(self.floor.parts.forge.pull, self.id)
+        return pull is not None and pull.run != self.floor.run and await self.floor.is_integrated(pull)
 
     async def fence(self) -> Claim:
         """The claim, proved ours at this moment; FencedError otherwise. Call before every side effect."""
