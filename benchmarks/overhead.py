@@ -3,8 +3,8 @@
 The loop runs the same agent and the same suite, once each, two at a time, and merges; it boots no sandbox,
 proves nothing and survives nothing. overhead = (wall of the run - wall of the loop) / issues, so sandboxes,
 their git and the suites that prove the work (baseline, base's own tests, fail-to-pass, every landing) all
-count against us: an upper bound of what the bar means. The report's own lower bound is told beside it, and the CPU time of the
-orchestrator alone, which a loaded machine does not stretch.
+count against us: an upper bound of what the bar means. The report's own lower bound is told beside it, and
+the CPU time of the orchestrator alone, which a loaded machine hardly stretches.
 """
 
 import statistics
