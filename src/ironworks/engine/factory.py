@@ -36,6 +36,7 @@ from ironworks.engine.floor import Floor, Parts
 from ironworks.engine.flow import flow
 from ironworks.engine.intake import Entry, by_issue, last_queued, recall_people, take_in
 from ironworks.engine.line import Line, Parked, StepFailed
+from ironworks.engine.rebuild import rebuild
 from ironworks.engine.report import build_report
 from ironworks.store.store import Message, Store
 
@@ -82,9 +83,9 @@ class Factory:
             await self._produce(issues)
         return await self._finish()
 
-    async def _unless_stopped(self, beginning: Coroutine[None, None, None]) -> bool:
-        """Whether `beginning` has ended before somebody stopped the run: preparing may take an hour."""
-        begun = asyncio.ensure_future(beginning)
+    async def _unless_stopped(self, part: Coroutine[None, None, None]) -> bool:
+        """Whether a part of the run has ended before somebody stopped it: preparing may take an hour."""
+        begun = asyncio.ensure_future(part)
         stopped = asyncio.ensure_future(self._stopping.wait())
         try:
             await asyncio.wait([begun, stopped], return_when=asyncio.FIRST_COMPLETED)
@@ -105,6 +106,7 @@ class Factory:
                 await self._work()
                 if not self._stopping.is_set():
                     await self._baseline
+                    await self._unless_stopped(rebuild(self.floor))
             finally:
                 heartbeat.cancel()
                 await self._interrupt()
@@ -375,7 +377,8 @@ class Factory:
         if not stopped:
             await self.parts.backend.collect(await self._kept_disks())
         report = await self._report()
-        finished = RunFinished(run=self.parts.run, exit_code=report.exit_code, stopped=stopped)
+        code = report.exit_code or int(stopped and not report.issues)
+        finished = RunFinished(run=self.parts.run, exit_code=code, stopped=stopped)
         await self.floor.record(finished, key=f"{self.parts.run}/RunFinished/{secrets.token_hex(4)}")
         crash_point("run.after_report")
         return await self._report()

@@ -95,7 +95,7 @@ async def land_branch(line: Line, pull: PullRequest, passed: frozenset[str] = fr
         suite_runs=outcome.suite_runs,
     )
     await line.floor.remember(line.key("landing"), integration)
-    await _advance(line, tip, outcome)
+    await advance(line, tip, outcome)
     return integration
 
 
@@ -127,7 +127,7 @@ async def integration_tip(line: Line) -> Tip:
     return Tip(ref, start)
 
 
-async def _advance(line: Line, tip: Tip, landed: Landed) -> None:
+async def advance(line: Line, tip: Tip, landed: Landed) -> None:
     """Move the integration branch, only while both claims hold and nobody else has moved it."""
     crash_point("integrate.before_ref")
     await line.fence()

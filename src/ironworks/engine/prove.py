@@ -34,7 +34,8 @@ async def prove(line: Line, brief: Brief, change: Change, round: int) -> Verific
         attempt=number,
         outcome=verification.verdict,
         duration_s=took,
-        suite_s=verification.duration_s,
+        suite_s=min(verification.suite_s, took),
+        cpu_s=verification.cpu_s,
         handoff=verification.model_dump(mode="json"),
     )
     await line.record(finished, "verify", round)

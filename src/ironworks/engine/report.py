@@ -50,6 +50,7 @@ def build_report(
     issues = tuple(_issue(name, mine) for name, mine in by_issue.items())
     started = next((item.event for item in log if isinstance(item.event, ev.RunStarted)), None)
     finished = [item.event for item in log if isinstance(item.event, ev.RunFinished)]
+    stopped = bool(finished) and finished[-1].stopped
     stages = [item.event for item in log if isinstance(item.event, ev.StageFinished)]
     return RunReport(
         run=run,
@@ -64,8 +65,8 @@ def build_report(
         claims=_claims(log),
         repository=started.repository if started else "",
         state_dir=state_dir,
-        exit_code=_exit_code(issues),
-        stopped=finished[-1].stopped if finished else False,
+        exit_code=_exit_code(issues, stopped),
+        stopped=stopped,
         next=next_command(
             [(issue.id, issue.state, issue.reason) for issue in issues], started.backlog if started else ""
         ),
@@ -229,8 +230,10 @@ def _claims(log: Iterable[Recorded]) -> ClaimCounts:
     return ClaimCounts(won=won, lost=lost, stolen=stolen)
 
 
-def _exit_code(issues: Sequence[IssueReport]) -> int:
+def _exit_code(issues: Sequence[IssueReport], stopped: bool) -> int:
     """0 when every issue rests well, 3 when the factory itself failed on one, else 1."""
+    if stopped and not issues:
+        return 1  # It was stopped before it had looked at any.
     if any(issue.state == "failed" for issue in issues):
         return 3
     return 0 if all(issue.state in GOOD for issue in issues) else 1
