@@ -1,12 +1,11 @@
 """Runs the command line and kills this very process at the N-th time a crash point is reached.
 
-`driver.py POINT N ARGUMENTS...`; POINT `record:FILE` kills nothing and writes the names reached to FILE.
+`driver.py POINT N ARGUMENTS...`; POINT `record:FILE` kills nothing and writes every name reached to FILE.
 """
 
 import os
 import signal
 import sys
-from collections import Counter
 from pathlib import Path
 
 from ironworks.cli import main
@@ -26,13 +25,9 @@ def killer(point: str, hit: int) -> None:
 
 
 def recorder(file: Path) -> None:
-    seen: Counter[str] = Counter()
-
     def hook(name: str) -> None:
-        seen[name] += 1
-        if seen[name] == 1:
-            with file.open("a", encoding="utf-8") as names:
-                names.write(f"{name}\n")
+        with file.open("a", encoding="utf-8") as names:
+            names.write(f"{name}\n")
 
     crash.arm(hook)
 

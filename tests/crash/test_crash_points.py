@@ -1,7 +1,9 @@
 """SIGKILL at each crash point of a three-issue run, then a restart: as if nothing had happened."""
 
+import math
 import random
 import signal
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,8 @@ from ironworks.core.crash import CRASH_POINTS
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 SAMPLE = 12
-HITS = (1, 2, 5)
+SHARES = (0.0, 0.5, 1.0)
+"""Kill at the first time a point is passed, half way, and at the last."""
 SETTINGS = "[limits]\nparallel = 3\nlease_s = 3\n"
 
 
@@ -77,20 +80,21 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, settings: str) -> dict
     code, report = shop.run(crash_at=f"record:{names}")
     assert code == 0, report
     assert left_over(shop) == []
-    return {**outcome(shop, report), "reached": set(names.read_text().split())}
+    return {**outcome(shop, report), "reached": Counter(names.read_text().split())}
 
 
 @pytest.mark.spec("EN-9")
 def test_a_three_issue_run_passes_every_named_crash_point(undisturbed: dict[str, Any]) -> None:
-    assert undisturbed["reached"] == set(CRASH_POINTS)
+    assert undisturbed["reached"].keys() == set(CRASH_POINTS)
     assert len(CRASH_POINTS) >= 40
     assert set(undisturbed["states"].values()) == {"landed"}
 
 
 def check_point(point: str, hit: int, shop: Workshop, undisturbed: dict[str, Any]) -> None:
     code, _ = shop.run(crash_at=point, hit=hit)
-    if hit == 1:
-        assert code == -signal.SIGKILL, f"{point} was not reached"
+    if hit > 1 and code == 0:
+        return  # how often a point is passed depends on timing; this run ended before it was killed
+    assert code == -signal.SIGKILL, f"{point} was not reached"
     assert gone(str(shop.folder)) == []
 
     code, report = shop.run()
@@ -110,9 +114,10 @@ def test_a_run_killed_at_a_sampled_crash_point_ends_as_if_nothing_had_happened(
 
 @pytest.mark.soak
 @pytest.mark.spec("EN-4")
-@pytest.mark.parametrize("hit", HITS)
+@pytest.mark.parametrize("share", SHARES)
 @pytest.mark.parametrize("point", CRASH_POINTS)
 def test_a_run_killed_at_any_crash_point_ends_as_if_nothing_had_happened(
-    point: str, hit: int, tmp_path: Path, undisturbed: dict[str, Any], settings: str
+    point: str, share: float, tmp_path: Path, undisturbed: dict[str, Any], settings: str
 ) -> None:
+    hit = max(1, math.ceil(share * undisturbed["reached"][point]))
     check_point(point, hit, workshop(tmp_path, settings), undisturbed)

@@ -1,6 +1,7 @@
 """The composition root: configuration in, a factory out. The one place that chooses implementations."""
 
 import contextlib
+import hashlib
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -104,8 +105,9 @@ def _listener(factory: Factory) -> Any:
 
 
 def _owner(place: Place) -> str:
-    """Who claims: this state directory on this machine, whichever process works on it."""
-    return f"{socket.gethostname()}:{place.state.stat().st_ino}:{place.state}"
+    """Who claims: this state directory on this machine. Everybody can read it, so it names neither."""
+    facts = f"{socket.gethostname()}:{place.state.stat().st_ino}:{place.state}"
+    return f"factory-{hashlib.sha256(facts.encode('utf-8', 'surrogateescape')).hexdigest()[:16]}"
 
 
 def _check(sandbox: SandboxSettings) -> None:

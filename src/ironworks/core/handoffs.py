@@ -66,6 +66,9 @@ class Verification(Model):
     fail_to_pass: FailToPass = FailToPass()
     findings: tuple[Finding, ...] = ()
     suite_runs: int = 0
+    suite_s: float = 0.0
+    """Seconds that suites ran, those side by side counted each."""
+    cpu_s: float = 0.0
     duration_s: float = 0.0
 
 

@@ -22,6 +22,8 @@ class FileChange:
     exists: bool
     old: bytes | None
     new: bytes | None
+    runs_tests: bool = False
+    """A suite's command names it: `python3 check.py`."""
 
     @property
     def name(self) -> str:
@@ -31,7 +33,12 @@ class FileChange:
     @property
     def concerns_tests(self) -> bool:
         """Whether it is part of the tests or of how they are run."""
-        return is_test(self.path) or reconfigures(self.path, self.old, self.new)
+        return is_test(self.path) or self.reconfigures
+
+    @property
+    def reconfigures(self) -> bool:
+        """Whether its change may alter how tests are found, run or reported."""
+        return self.runs_tests or reconfigures(self.path, self.old, self.new)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +52,7 @@ class Candidate:
     @property
     def touches_existing_tests(self) -> bool:
         """Whether tests that were there, or how they are run, changed: then base's own must run too."""
-        return any(
-            file.concerns_tests and (file.existed or reconfigures(file.path, file.old, file.new))
-            for file in self.files
-        )
+        return any(file.concerns_tests and (file.existed or file.reconfigures) for file in self.files)
 
     @property
     def test_files(self) -> list[str]:
@@ -56,8 +60,13 @@ class Candidate:
         return [file.path for file in self.files if file.exists and is_test(file.path)]
 
 
-def merge_onto(depot: Depot, work: str, onto: str) -> Candidate | Finding:
-    """Merge `work` onto `onto`; a finding says why there is nothing to judge."""
+def merge_onto(
+    depot: Depot, work: str, onto: str, runners: frozenset[str] = frozenset()
+) -> Candidate | Finding:
+    """Merge `work` onto `onto`; a finding says why there is nothing to judge.
+
+    `runners`: paths that the suites' commands name.
+    """
     if depot.resolve(work) is None:
         return Finding(code="missing-commit", message=f"there is no commit {work}", fatal=True)
     if depot.merge_base(onto, work) is None:
@@ -76,16 +85,17 @@ def merge_onto(depot: Depot, work: str, onto: str) -> Candidate | Finding:
     if len(changes) > MOST_FILES:
         message = f"the work changes {len(changes)} files, more than the {MOST_FILES} that are looked into"
         return Finding(code="too-large", message=message, fatal=True)
-    return Candidate(onto, commit, tuple(_file_changes(depot, onto, commit, changes)))
+    return Candidate(onto, commit, tuple(_file_changes(depot, onto, commit, changes, runners)))
 
 
-def _file_changes(depot: Depot, onto: str, commit: str, changes: list[Change]) -> Iterator[FileChange]:
+def _file_changes(
+    depot: Depot, onto: str, commit: str, changes: list[Change], runners: frozenset[str]
+) -> Iterator[FileChange]:
     for change in changes:
         existed, exists = change.status != "A", change.status != "D"
         old = _read(depot, onto, change.path) if existed else None
-        yield FileChange(
-            change.path, existed, exists, old, _read(depot, commit, change.path) if exists else None
-        )
+        new = _read(depot, commit, change.path) if exists else None
+        yield FileChange(change.path, existed, exists, old, new, change.path in runners)
 
 
 def _read(depot: Depot, commit: str, path: str) -> bytes | None:

@@ -56,6 +56,8 @@ class Hearing:
         self._depot = depot
         self._name = name
         self.runs = 0
+        self.suite_s = 0.0
+        self.cpu_s = 0.0
 
     async def gather(
         self, candidate: Candidate, take: Callable[[], Taking], *, prove: bool
@@ -112,5 +114,8 @@ class Hearing:
     async def _run(
         self, commit: str, label: str, *, canary: bool = False, only: frozenset[str] = frozenset()
     ) -> SuiteRun:
+        run = await self._suites.run(commit, name=f"{self._name}-{label}", canary=canary, only=only)
         self.runs += 1
-        return await self._suites.run(commit, name=f"{self._name}-{label}", canary=canary, only=only)
+        self.suite_s += run.duration_s
+        self.cpu_s += run.cpu_s
+        return run

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from ironworks.core.models import Finding, Issue
 from ironworks.verify.candidate import Candidate, FileChange
-from ironworks.verify.path import is_protected, is_test, matches, names, reconfigures
+from ironworks.verify.path import is_protected, is_test, matches, names
 from ironworks.verify.secret import secrets_added
 from ironworks.verify.weakening import always_equal, weakened_tests
 
@@ -106,7 +106,7 @@ def _unread(candidate: Candidate) -> Iterator[Finding]:
 
 def _protected(candidate: Candidate, mandate: Mandate) -> Iterator[Finding]:
     for file in candidate.files:
-        if reconfigures(file.path, file.old, file.new):
+        if file.reconfigures:
             message = f"{file.name} changes how the tests are run"
             yield Finding(code="test-configuration", message=message, fatal=False, path=file.name)
         elif is_protected(file.path, mandate.protected):

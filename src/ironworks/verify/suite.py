@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import posixpath
 import re
 import shlex
 import time
@@ -81,6 +82,16 @@ class Suites:
         self.base = base
         self._template = template or SandboxSpec(name="suite")
         self._slots = asyncio.Semaphore(AT_ONCE)
+
+    @property
+    def runners(self) -> frozenset[str]:
+        """Paths of the repository that a command may name, such as a script that runs the tests."""
+        words = [
+            (suite.dir, word)
+            for suite in self.tests
+            for word in re.split(r"[\s;&|<>()'\"=`$]+", suite.command)
+        ]
+        return frozenset(posixpath.normpath(posixpath.join(folder, word)) for folder, word in words if word)
 
     async def run(
         self,

@@ -73,7 +73,7 @@ class Verifier:
         """
         started = time.monotonic()
         tip = onto or self._suites.base.commit
-        candidate = await asyncio.to_thread(merge_onto, self._depot, work, tip)
+        candidate = await asyncio.to_thread(merge_onto, self._depot, work, tip, self._suites.runners)
         if isinstance(candidate, Finding):
             return Verification(verdict="failed", commit=work, onto=tip, findings=(candidate,))
         mandate = Mandate(issue, scope, self._bounds, self._protected)
@@ -97,6 +97,8 @@ class Verifier:
             fail_to_pass=FailToPass(proven=tuple(sorted(proof.proven)), waived=waived),
             findings=tuple(sorted(findings, key=lambda finding: not finding.fatal)),
             suite_runs=hearing.runs,
+            suite_s=hearing.suite_s,
+            cpu_s=hearing.cpu_s,
             duration_s=time.monotonic() - started,
         )
 
