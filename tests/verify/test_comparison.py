@@ -71,3 +71,12 @@ def test_what_cannot_be_imported_without_the_change_is_a_weak_proof() -> None:
     elsewhere = SuiteRun(tests={"u::::tests.test_other": "error"})
     assert fail_to_pass(base, now, now, elsewhere, ["tests/test_m.py"]).proven == frozenset()
     assert fail_to_pass(base, now, now, run("no report"), ["tests/test_m.py"]).weak
+
+
+def test_a_file_that_node_cannot_load_without_the_change_is_a_weak_proof_of_its_tests() -> None:
+    base = SuiteRun(tests={"u::test::adds": "passed"})
+    now = SuiteRun(tests={"u::test::adds": "passed", "u::test::subtracts": "passed"})
+    without = SuiteRun(tests={"u::test::adds": "passed", "u::test::/somewhere/r/test/sub.test.js": "failed"})
+    proof = fail_to_pass(base, now, now, without, ["test/sub.test.js"])
+    assert (proof.proven, proof.weak) == (frozenset({"u::test::subtracts"}), True)
+    assert not fail_to_pass(base, now, now, without, ["test/other.test.js"]).proven

@@ -45,7 +45,8 @@ async def prove(line: Line, brief: Brief, change: Change, round: int) -> Verific
 def _against_the_report(change: Change, verification: Verification) -> list[Finding]:
     """Where the worker's words differ from what was found. Shown to people; no verdict rests on words."""
     findings: list[Finding] = []
-    if change.report.tests_pass and verification.verdict == "failed":
+    codes = {finding.code for finding in verification.findings}
+    if change.report.tests_pass and codes & {"regression", "failing-test", "base-test"}:
         findings.append(
             Finding(
                 code="claim-contradicted",

@@ -70,7 +70,7 @@ def fail_to_pass(
     missing = frozenset(
         test
         for test in fresh - without.tests.keys() - base.passed
-        if without.problem or any(_explains(error, test) for error in unimportable)
+        if without.problem or any(_explains(error, test, files) for error in unimportable)
     )
     return Proof(fixed | failed | missing, weak=not (fixed | failed))
 
@@ -79,7 +79,12 @@ def _bad(outcome: TestOutcome | None) -> bool:
     return outcome in {"failed", "error"}
 
 
-def _explains(error: str, test: str) -> bool:
-    """Whether a failure to collect, told under a module's name, is why a test of that module did not run."""
+def _explains(error: str, test: str, files: tuple[str, ...]) -> bool:
+    """Whether a failure to collect, told under a module's name, is why a test of that module did not run.
+
+    Node's runner tells it under the file's path instead, and never says which file a test comes from.
+    """
+    if any(error.endswith(("/" + path, "::" + path)) for path in files):
+        return True
     module = _COMPONENTS.split(error.partition("::")[2].strip(":"))[-1]
     return module in _COMPONENTS.split(test.partition("::")[2])
