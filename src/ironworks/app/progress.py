@@ -110,6 +110,7 @@ class RunProgress:
             self.backlog = event.get("backlog", "")
             self.started_s = self.started_s or at_s
             self.finished_s = self.exit_code = None
+            self.note = "making the base snapshot"
         elif kind == "RunFinished":
             self.finished_s, self.exit_code = at_s, event["exit_code"]
             self.stopped = event.get("stopped", False)

@@ -6,7 +6,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -32,7 +32,7 @@ class View:
         console = Console(stderr=True)
         live = console.is_terminal and not quiet
         self._live = (
-            Live(get_renderable=self._table, console=console, refresh_per_second=REFRESH_HZ) if live else None
+            Live(get_renderable=self.table, console=console, refresh_per_second=REFRESH_HZ) if live else None
         )
 
     def __enter__(self) -> Self:
@@ -58,18 +58,17 @@ class View:
         if self._live is None:
             note(message)
 
-    def _table(self) -> Table:
+    def table(self) -> Group:
+        """The whole view, made anew. Where it is narrow, the id and the last line give way, the facts stay."""
         now = time.time()
-        table = Table(box=None, pad_edge=False, caption_justify="left", caption=self._caption(now))
+        table = Table(box=None, pad_edge=False)
         for name in ("issue", "stage", "elapsed", "cost", "last line"):
-            table.add_column(
-                name, no_wrap=True, overflow="ellipsis", ratio=1 if name == "last line" else None
-            )
+            table.add_column(name, no_wrap=name not in {"issue", "last line"})
         for issue in list(self.progress.issues.values()):
             last = self._last_line(issue) or issue.title
             cells = (issue.id, _state(issue), duration(now - issue.since_s), dollars(issue.cost_usd), last)
-            table.add_row(*(Text(clean(cell)) for cell in cells))
-        return table
+            table.add_row(*(Text(clean(cell), no_wrap=True, overflow="ellipsis") for cell in cells))
+        return Group(table, self._caption(now))
 
     def _caption(self, now: float) -> Text:
         run = self.progress
@@ -109,6 +108,8 @@ def _about_run(event: dict[str, Any], run: RunProgress) -> str:
         return f"{event['run']} on {event['repository']}, base {event['base']}"
     if event["kind"] == "RunFinished":
         return f"{event['run']} {'stopped' if event['stopped'] else 'finished'}"
+    if event["kind"] == "EgressDenied":
+        return f"no way out to {event['target']}: {event['reason']}"
     return run.note if event["kind"] in {"BaseSnapshotMade", "BaselineTaken"} else str(event["kind"])
 
 
