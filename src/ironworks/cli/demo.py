@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -129,11 +130,9 @@ def _conclude(
         say(f"  - {catch}")
     landed = len(report.integration.merged)
     say(
-        f"\n{landed} of {len(report.issues)} issues landed in {duration(report.wall_s)}, ",
-    )
-    say(
-        f"{report.integration.suite_runs} suite runs while integrating; a real model would have cost "
-        f"{dollars(report.cost_usd)} by list price."
+        f"\n{landed} of {len(report.issues)} issues landed in {duration(report.wall_s)}, "
+        f"{report.integration.suite_runs} suite runs while integrating;\n"
+        f"a real model would have cost {dollars(report.cost_usd)} by list price."
     )
     if merged:
         say(f"Then the human's part: `ironworks pr merge integration` moved main to {merged[:12]}.")
@@ -141,4 +140,12 @@ def _conclude(
         say(f"\nLook around: git -C {repository} log --graph --oneline main")
     else:
         say("\nYours next: go to a repository of your own and type")
+        if found := off_path():
+            say(f'  export PATH="{found}:$PATH"')
         say("  ironworks init")
+
+
+def off_path() -> str:
+    """The folder of the program `ironworks` when a shell would not find it there; empty when it would."""
+    mine = Path(sys.executable).parent
+    return "" if shutil.which("ironworks") or not (mine / "ironworks").is_file() else str(mine)

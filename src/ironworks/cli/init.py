@@ -1,5 +1,6 @@
 """`ironworks init`: look at a repository and write its `ironworks.toml`."""
 
+import shlex
 from pathlib import Path
 
 import click
@@ -37,7 +38,10 @@ def command(force: bool, repository: Path | None, state: Path | None, as_json: b
     say(f"\nwrote {place.config}, and trusted it. Guessed:")
     for reason in (f"{base!r} is checked out: changes are for it", *guess.reasons):
         say(f"  - {reason}")
-    say(f"commit the file: the copy on {base} counts for [project]\nnext: {step}")
+    say(f"commit the file, since the copy on {base} counts for [project]:")
+    say(f"  git -C {shlex.quote(str(place.root))} add {CONFIG_NAME}")
+    say(f"  git -C {shlex.quote(str(place.root))} commit -m Ironworks {CONFIG_NAME}")
+    say(f"next: {step}")
 
 
 def _write(place: Place, data: bytes, force: bool) -> None:
