@@ -38,6 +38,9 @@ def test_a_machine_and_a_repository_in_order(root: Path) -> None:
         ("", "tests", "{junit}"),
         ('[agent]\nuse = "comand"\n', "agent", "did you mean command?"),
         ("[netwrk]\n", "configuration", "did you mean network?"),
+        ('[agent]\nuse = "command"\n', "agent", "set `command ="),
+        ('[agent.review]\nuse = "command"\n', "agent", "set `command ="),
+        ('[providers.a]\nbase_url = "http://x"\n', "agent", "set `model ="),
         ('[agent]\nuse = "builtin"\n', "providers", "[providers.NAME]"),
         ('[providers.a]\nbase_url = "http://x"\nkey = "env:NOT_SET"\n', "provider a", "export NOT_SET"),
         ('[network.headers."h.example"]\nX = "file:none"\n', "header X of h.example", "put the secret into"),
@@ -53,6 +56,12 @@ def test_what_is_missing_comes_with_the_exact_fix(root: Path, text: str, name: s
 def test_a_file_that_is_not_trusted_is_named_with_the_command_that_helps(root: Path) -> None:
     check = checks(root, GOOD, trust=False)["configuration"]
     assert (check.ok, check.fix) == (False, "read it, then: ironworks trust")
+
+
+def test_without_a_file_the_fix_is_to_make_one(root: Path) -> None:
+    found = {check.name: check for check in examine(find_place(root))}
+    assert (found["configuration"].ok, found["configuration"].fix) == (False, "ironworks init")
+    assert "tests" not in found
 
 
 def test_a_state_folder_that_cannot_be_made_is_named(root: Path, tmp_path: Path) -> None:

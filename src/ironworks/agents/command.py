@@ -4,6 +4,9 @@ from ironworks.agents.exchange import Alive, never, run_program
 from ironworks.core.errors import ConfigError
 from ironworks.core.ports import AgentAnswer, AgentTask, Sandbox, Transcript
 
+NO_COMMAND = "the command agent has no command"
+COMMAND_HINT = 'set `command = ["/agent/run"]` under [agent]'
+
 
 class CommandAgent:
     """Runs `[agent] command`. It has no sessions: every exchange starts it anew."""
@@ -15,7 +18,5 @@ class CommandAgent:
 
     async def run(self, sandbox: Sandbox, task: AgentTask, transcript: Transcript) -> AgentAnswer:
         if not task.settings.command:
-            raise ConfigError(
-                "the command agent has no command", hint='set `command = ["/agent/run"]` under [agent]'
-            )
+            raise ConfigError(NO_COMMAND, hint=COMMAND_HINT)
         return await run_program(sandbox, task, transcript, task.settings.command, alive=self._alive)

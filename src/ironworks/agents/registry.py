@@ -4,10 +4,11 @@ import difflib
 from collections.abc import Callable, Mapping
 
 from ironworks.agents.builtin import BuiltinAgent
-from ironworks.agents.command import CommandAgent
+from ironworks.agents.command import COMMAND_HINT, NO_COMMAND, CommandAgent
 from ironworks.agents.exchange import Alive, never
 from ironworks.core.errors import ConfigError
 from ironworks.core.ports import Agent
+from ironworks.core.settings import AgentSettings
 
 AGENTS: Mapping[str, Callable[[Alive], Agent]] = {"builtin": BuiltinAgent, "command": CommandAgent}
 
@@ -19,3 +20,11 @@ def agent_named(name: str, *, alive: Alive = never) -> Agent:
         hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(AGENTS)}"
         raise ConfigError(f"there is no agent called {name!r}", hint=hint)
     return AGENTS[name](alive)
+
+
+def check_agent(settings: AgentSettings) -> str:
+    """The agent's name. ConfigError for what would otherwise show only in a sandbox."""
+    name = agent_named(settings.use).name
+    if name == CommandAgent.name and not settings.command:
+        raise ConfigError(NO_COMMAND, hint=COMMAND_HINT)
+    return name

@@ -11,11 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from ironworks.agents.registry import agent_named
+from ironworks.agents.registry import check_agent
 from ironworks.app.base import base_reader
 from ironworks.app.configuration import Loaded, load
 from ironworks.app.place import Place, make_state
-from ironworks.core.errors import IronworksError
+from ironworks.core.errors import ConfigError, IronworksError
 from ironworks.sandbox.local.backend import LocalBackend
 
 OLDEST_GIT = (2, 38)
@@ -87,9 +87,12 @@ def _configuration(place: Place, config: Path | None) -> Iterator[Check]:
     except IronworksError as error:
         yield Check("configuration", False, error.message, error.hint)
         return
+    if loaded.origin == {"project": "defaults"}:
+        yield Check("configuration", False, "there is no ironworks.toml yet", "ironworks init")
+        return
     yield Check("configuration", True, "; ".join(loaded.warnings) or "read, trusted, valid")
     yield _tests(loaded)
-    yield _tried("agent", lambda: agent_named(loaded.settings.agent.use).name, "set `use` under [agent]")
+    yield _tried("agent", lambda: _agents(loaded), "set `use` under [agent]")
     yield from _keys(loaded)
 
 
@@ -99,6 +102,15 @@ def _tests(loaded: Loaded) -> Check:
     return Check(
         "tests", bool(suites), "; ".join(suite.command for suite in suites) or "no test command", fix
     )
+
+
+def _agents(loaded: Loaded) -> str:
+    """The names of those that the stages use; ConfigError if one cannot work."""
+    agents = (loaded.settings.agent, *loaded.settings.stages.values())
+    for agent in agents:
+        if check_agent(agent) == "builtin" and loaded.settings.providers and not agent.model:
+            raise ConfigError("the builtin agent needs a model", hint='set `model = "..."` under [agent]')
+    return ", ".join(dict.fromkeys(agent.use for agent in agents))
 
 
 def _keys(loaded: Loaded) -> Iterator[Check]:
