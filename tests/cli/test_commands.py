@@ -168,6 +168,7 @@ def test_init_writes_trusts_and_explains(cli: Cli, place: Place) -> None:
     said = cli("init")
     assert said.code == 0
     assert "pyproject.toml says Python" in said.out
+    assert '"$HOME/venv/bin/python" -m pytest' in json.loads(cli("init", "--force", "--json").out)["test"]
     assert said.out.splitlines()[-1] == "next: ironworks doctor"
     assert TrustStore().trusts(place.root, place.config.read_bytes())
     found = json.loads(cli("init", "--force", "--json").out)
@@ -223,6 +224,7 @@ def test_schemas_are_published(cli: Cli) -> None:
     }
     one = json.loads(cli("schema", "Resolution", "--json").out)
     assert one == every["Resolution"]
+    assert json.loads(cli("schema", "work").out) == every["WorkReport"]
     assert one["additionalProperties"] is False
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from ironworks.app.document import read_document
 from ironworks.core.errors import ConfigError, MissingError
 
-PYTEST = "python -m pytest -q --junitxml={junit}"
+PYTEST = "-m pytest -q --junitxml={junit}"
 VENV = "$HOME/venv"
 """Outside of the repository: what is in there would count as the worker's change."""
 
@@ -129,7 +129,7 @@ def _make_venv() -> str:
 
 
 def _venv(command: str) -> str:
-    return f'"{VENV}/bin/"{command}'
+    return f'"{VENV}/bin/python" {command}'
 
 
 # -- Node ------------------------------------------------------------------------------------------------

@@ -11,9 +11,11 @@ from ironworks.core.errors import MissingError
 @click.argument("name", required=False)
 @json_option
 def command(name: str | None, as_json: bool) -> None:
-    """Print the JSON Schema of handoff NAME, or all of them as one object by name. Always JSON."""
-    from ironworks.core.handoffs import HANDOFFS, schema
+    """Print the JSON Schema of handoff NAME, or of stage NAME's; else all as one object. Always JSON."""
+    from ironworks.core.handoffs import ANSWERS, HANDOFFS, schema
 
+    if name in ANSWERS:
+        name = ANSWERS[name].__name__
     if name is not None and name not in HANDOFFS:
         hint = closest(name, HANDOFFS) or f"known are: {', '.join(HANDOFFS)}"
         raise MissingError(f"there is no handoff {name!r}", hint=hint)
