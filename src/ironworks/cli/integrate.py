@@ -1,10 +1,11 @@
 """`ironworks integrate`: merge branches one by one, suite after each."""
 
+import shlex
 from pathlib import Path
 
 import click
 
-from ironworks.cli.options import config_option, json_option, place_options
+from ironworks.cli.options import config_option, json_option, place_of, place_options
 from ironworks.cli.output import print_json, say, short
 
 
@@ -31,4 +32,7 @@ def command(
         say(
             f"{integration.branch} is at {integration.commit[:12]}, after {integration.suite_runs} suite runs"
         )
+        if integration.merged:
+            root = shlex.quote(str(place_of(repository, state).root))
+            say(f"next: git -C {root} merge {integration.branch}")
     return 0 if len(integration.merged) == len(branches) and not integration.evicted else 1

@@ -11,6 +11,7 @@ from ironworks.app.place import Place
 from ironworks.cli.options import PATH, config_option, json_option, place_of, place_options, suggestion
 from ironworks.cli.output import columns, dollars, duration, print_json, say, short
 from ironworks.core.errors import ConfigError, MissingError, UsageError
+from ironworks.core.states import way_out
 from ironworks.store.reader import Reader
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def command(
     if as_json:
         print_json(report.model_dump(mode="json"))
     else:
-        _print(report)
+        _print(report, place)
     return report.exit_code
 
 
@@ -156,7 +157,7 @@ class _Cord:
         self.factory.stop(now=now)
 
 
-def _print(report: "RunReport") -> None:
+def _print(report: "RunReport", place: Place) -> None:
     rows = [
         (issue.id, f"{issue.state} ({short(issue.reason, 30)})" if issue.reason else issue.state,
          dollars(issue.cost_usd), short(issue.title, 60))
@@ -167,6 +168,8 @@ def _print(report: "RunReport") -> None:
     for issue in report.issues:
         if issue.detail and issue.state in {"asked", "parked", "evicted", "failed"}:
             say(f"{issue.id}: {short(issue.detail, 300)}")
+            if way := way_out(issue.state, issue.reason):
+                say(f"    {suggestion(way.command.format(issue=issue.id), place)}")
     landed = len(report.integration.merged)
     if landed:
         say(

@@ -64,7 +64,7 @@ def _print(issue: IssueProgress, data: dict[str, Any]) -> None:
         header = ("STAGE", "TRY", "OUTCOME", "TOOK", "COST")
         say("\n" + columns([header, *(_stage(stage) for stage in data["stages"])]))
     for title, lines in (
-        ("questions", issue.questions),
+        ("questions", issue.questions if issue.state == "asked" else ()),
         ("verification", _verification(data["evidence"]["verification"])),
         ("review", _review(data["evidence"]["review"])),
         ("logs", data["logs"]),

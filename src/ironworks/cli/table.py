@@ -59,7 +59,7 @@ class View:
             note(message)
 
     def table(self) -> Group:
-        """The whole view, made anew. Where it is narrow, the id and the last line give way, the facts stay."""
+        """The whole view, made anew. Where it is narrow, the id and the last line give way."""
         now = time.time()
         table = Table(box=None, pad_edge=False)
         for name in ("issue", "stage", "elapsed", "cost", "last line"):

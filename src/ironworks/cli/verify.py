@@ -38,8 +38,6 @@ def _print(branch: str, verification: "Verification") -> None:
     outcomes = list(verification.tests.values())
     counts = ", ".join(f"{outcomes.count(outcome)} {outcome}" for outcome in sorted(set(outcomes)))
     say(f"{branch}: {verification.verdict} ({counts or 'no tests ran'})")
-    for test in verification.regressions:
-        say(f"  ! regression: {test}")
     for finding in verification.findings:
         say(f"  {'!' if finding.fatal else '-'} {finding.code}: {short(finding.message, 300)}")
     proven = verification.fail_to_pass.proven

@@ -81,9 +81,7 @@ WAYS_OUT: dict[tuple[State, str], WayOut] = {
     ),
     ("parked", "looping"): WayOut(meaning="the worker went in circles", command="ironworks retry {issue}"),
     ("parked", "stalled"): WayOut(meaning="the agent went silent", command="ironworks retry {issue}"),
-    ("parked", "attempts"): WayOut(
-        meaning="not good enough after every round", command="ironworks retry {issue}"
-    ),
+    ("parked", "attempts"): WayOut(meaning="every attempt is used up", command="ironworks retry {issue}"),
     ("parked", "provider"): WayOut(
         meaning="the model provider refused us", command="ironworks retry {issue}"
     ),
