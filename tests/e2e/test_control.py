@@ -186,3 +186,48 @@ def test_the_human_merges_and_the_next_run_has_nothing_left_to_do(tmp_path: Path
 
     code, report = shop.run()
     assert code == 0 and states(report) in ({}, {"One": "merged"}, {"One": "skipped"})
+
+
+@pytest.mark.spec("EN-31")
+def test_commits_of_a_person_on_an_issues_branch_are_kept_when_it_is_proposed_anew(tmp_path: Path) -> None:
+    shop = Workshop(tmp_path, {"One": {"work": [["exit 3"]]}}, more="[limits]\nattempts = 1\n")
+    one = the(shop.run()[1])["id"]
+    shop.git("branch", f"ironworks/{one}", "main")
+    shop.git("worktree", "add", "-q", str(tmp_path / "tree"), f"ironworks/{one}")
+    (tmp_path / "tree" / "mine.txt").write_text("mine", "utf-8")
+    there = ("-C", str(tmp_path / "tree"), "-c", "user.name=me", "-c", "user.email=me@localhost")
+    shop.git(*there, "add", "-A")
+    shop.git(*there, "commit", "-qm", "Mine")
+    mine = shop.git("rev-parse", f"ironworks/{one}").strip()
+    shop.git("worktree", "remove", str(tmp_path / "tree"))
+
+    assert shop.ironworks("retry", one)[0] == 0
+    shop.plan({"One": {"work": [add("one")]}})
+    code, report = shop.run()
+
+    assert (code, states(report)) == (0, {"One": "landed"})
+    assert shop.git("rev-parse", f"refs/ironworks/kept/{one}/{mine}").strip() == mine
+
+
+@pytest.mark.spec("EN-32")
+def test_nobody_moves_the_integration_branch_while_it_is_checked_out(tmp_path: Path) -> None:
+    shop = Workshop(tmp_path, {"One": {"work": [add("one")]}})
+    shop.git("checkout", "-q", "-b", "ironworks/integration")
+
+    code, report = shop.run()
+    assert (code, the(report)["state"]) == (1, "parked") and "checked out" in the(report)["detail"]
+
+    shop.git("checkout", "-q", "main")
+    assert shop.ironworks("retry", the(report)["id"])[0] == 0
+    assert states(shop.run()[1]) == {"One": "landed"}
+
+
+@pytest.mark.spec("EN-33")
+def test_a_run_with_nothing_to_do_prepares_and_proves_nothing(tmp_path: Path) -> None:
+    shop = Workshop(tmp_path, {"One": {"triage": {"decision": "ask", "questions": ["Which?"]}}})
+    assert states(shop.run()[1]) == {"One": "asked"}
+    shop.run()
+    lines = shop.ironworks("events", "--json")[1].splitlines()
+    kinds = [json.loads(line)["kind"] for line in lines]
+    assert (kinds.count("RunStarted"), kinds.count("RunFinished"), kinds.count("BaselineTaken")) == (2, 2, 1)
+    assert not list((tmp_path / "state").glob("sandboxes/disks/*"))

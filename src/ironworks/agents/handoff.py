@@ -22,7 +22,8 @@ def parse_handoff(raw: str | bytes, model: type[Model]) -> Model | list[str]:
     except RecursionError:
         return ["it is nested too deeply"]
     except ValueError as error:
-        return [f"it is not JSON: {_short(str(error))}"]
+        begins = raw[:40] if isinstance(raw, str) else raw[:40].decode("utf-8", "replace")
+        return [f"it is not JSON: {_short(str(error))}; it begins {begins!r}" if raw else "it is empty"]
     if not isinstance(data, dict):
         return ["it must be one JSON object"]
     try:

@@ -12,6 +12,7 @@ from ironworks.cli.options import json_option, place_of, place_options, suggesti
 from ironworks.cli.output import columns, dollars, duration, print_json, say, short
 from ironworks.cli.records import fold, next_step, run_named
 from ironworks.core.errors import MissingError
+from ironworks.engine.advice import run_command
 from ironworks.git.command import Git
 from ironworks.store.reader import Reader, Waiting
 
@@ -35,7 +36,7 @@ def command(run: str | None, repository: Path | None, state: Path | None, as_jso
             raise
         found = RunProgress()
     overlay(found, Git(place.git_dir))
-    step = "" if pid else next_step(found)
+    step = "" if pid else run_command(found.backlog) if waiting else next_step(found)
     step = "" if step == "ironworks status" else step
     if as_json:
         print_json(as_data(place, found, pid, waiting, suggestion(step, place)))

@@ -36,7 +36,9 @@ TRANSITIONS: dict[State, frozenset[State]] = {
     "working": frozenset({"verifying", "parked", "lost_claim", "failed", "queued"}),
     "verifying": frozenset({"reviewing", "working", "parked", "lost_claim", "failed", "queued"}),
     "reviewing": frozenset({"proposed", "working", "verifying", "parked", "lost_claim", "failed", "queued"}),
-    "proposed": frozenset({"integrating", "merged", "lost_claim", "skipped", "evicted", "failed", "queued"}),
+    "proposed": frozenset(
+        {"integrating", "merged", "parked", "lost_claim", "skipped", "evicted", "failed", "queued"}
+    ),
     "integrating": frozenset({"landed", "evicted", "parked", "proposed", "lost_claim", "failed", "queued"}),
     "landed": frozenset({"merged", "evicted", "queued"}),
     "merged": frozenset(),

@@ -12,21 +12,14 @@ from ironworks.core.errors import FencedError, IronworksError, MissingError
 from ironworks.core.events import (
     AnswerGiven,
     BudgetRaised,
-    IssueAsked,
-    IssueEvicted,
-    IssueParked,
     IssuePaused,
-    IssueQueued,
-    IssueRejected,
     IssueResumed,
-    IssueSkipped,
     Recorded,
     RunFinished,
     RunStarted,
     state_of,
 )
 from ironworks.core.handoffs import Integration, ReviewReport, Verification
-from ironworks.core.models import Issue
 from ironworks.core.policy import skip_reason
 from ironworks.core.report import RunReport
 from ironworks.core.states import GOOD, RESTING, State
@@ -34,19 +27,15 @@ from ironworks.engine import bench, durable
 from ironworks.engine.alone import Alone
 from ironworks.engine.floor import Floor, Parts
 from ironworks.engine.flow import flow
-from ironworks.engine.intake import Entry, by_issue, last_queued, recall_people, take_in
+from ironworks.engine.intake import admit, by_issue, last_queued, queue, recall_people, take_in
 from ironworks.engine.line import Line, Parked, StepFailed
-from ironworks.engine.rebuild import rebuild
+from ironworks.engine.rebuild import rebuild, stale
 from ironworks.engine.report import build_report
 from ironworks.store.store import Message, Store
 
 log = logging.getLogger(__name__)
 
-KEPT_RESTS: frozenset[State] = frozenset({"asked", "rejected", "parked", "evicted"})
-"""Rests of an earlier run that only a person ends."""
 INBOX_POLL_S = 1.0
-
-Rest = IssueAsked | IssueRejected | IssueParked | IssueEvicted | IssueSkipped
 
 
 def current_run(store: Store) -> str:
@@ -79,9 +68,17 @@ class Factory:
         """Work on every open issue, or those named, until each rests; continues a run that was cut short."""
         if watch is not None:
             self.floor.watchers.append(watch)
-        if await self._unless_stopped(self._begin()):
-            await self._produce(issues)
+        await self._begin()
+        waiting = await self._take_in(issues)
+        busy = waiting or await self._has_other_work()
+        if busy and await self._unless_stopped(self._set_up()):
+            await self._produce(waiting)
         return await self._finish()
+
+    async def _has_other_work(self) -> bool:
+        """Whether people have said something, or the integration branch must be proved anew."""
+        said = await asyncio.to_thread(self.parts.store.inbox)
+        return bool(said) or await stale(self.floor) is not None
 
     async def _unless_stopped(self, part: Coroutine[None, None, None]) -> bool:
         """Whether a part of the run has ended before somebody stopped it: preparing may take an hour."""
@@ -97,19 +94,21 @@ class Factory:
                 task.cancel()
             await asyncio.wait([begun, stopped])
 
-    async def _produce(self, issues: Sequence[str] | None) -> None:
+    async def _produce(self, waiting: Sequence[Line]) -> None:
         async with durable.launched(self.parts.state / "engine.db", self._flow):
             heartbeat = asyncio.create_task(self.floor.heartbeat())
             try:
-                await self._take_in(issues)
+                for line in waiting:
+                    await self._start(line)
                 await self.look()
                 await self._work()
                 if not self._stopping.is_set():
                     await self._baseline
                     await self._unless_stopped(rebuild(self.floor))
             finally:
-                heartbeat.cancel()
+                # Leases are renewed until the last capture has ended.
                 await self._interrupt()
+                heartbeat.cancel()
 
     async def verify(self, branch: str) -> Verification:
         """Only the verifier, on any branch."""
@@ -143,7 +142,7 @@ class Factory:
         self.floor.base_branch = base or await asyncio.to_thread(parts.depot.current_branch)
         tip = await asyncio.to_thread(parts.depot.sync, self.floor.base_branch)
         known = await self.floor.recall(f"{parts.run}/base")
-        commit = str(known["commit"]) if known else tip
+        self._base = str(known["commit"]) if known else tip
         started = RunStarted(
             run=parts.run,
             repository=str(parts.repository),
@@ -153,76 +152,38 @@ class Factory:
             settings=parts.settings.model_dump(mode="json"),
         )
         await self.floor.record(started, key=f"{parts.run}/RunStarted/{secrets.token_hex(4)}")
-        self.floor.bench = await bench.set_up(self.floor, commit)
-        self._baseline = asyncio.create_task(bench.take_baseline(self.floor))
 
-    async def _take_in(self, only: Sequence[str] | None) -> None:
-        """Freeze and queue what is to be worked on, leave out what policy leaves out."""
+    async def _take_in(self, only: Sequence[str] | None) -> list[Line]:
+        """The lines that are to move; those that rest are known too, for people may send them back."""
+        waiting = []
         for entry in await take_in(self.floor, only):
-            if entry.begun:
-                await self._go_on(entry)
-            elif entry.skip:
-                await self._queue(entry.issue, 1)
-                await self._rest(IssueSkipped(run=self.parts.run, issue=entry.issue.id, reason=entry.skip))
-                self._lines[entry.issue.id] = Line(self.floor, entry.issue, 1)
-            else:
-                await self._admit(entry)
+            moves = await admit(self.floor, entry)
+            line = self._lines[entry.issue.id] = Line(self.floor, entry.issue, entry.generation)
+            if moves:
+                waiting.append(line)
+        return waiting
 
-    async def _go_on(self, entry: Entry) -> None:
-        """Take up what this run had begun before it was cut short."""
-        issue, generation = entry.issue, entry.generation
-        state, _ = await self._state(issue.id)
-        if state in RESTING:
-            self._lines[issue.id] = Line(self.floor, issue, generation)
-        elif await durable.is_over(self.parts.run, issue.id, generation):
-            # Its flow broke down before it could say how it rests.
-            await self._start_anew(issue, generation + 1)
-        else:
-            await self._start(issue, generation)
-
-    async def _admit(self, entry: Entry) -> None:
-        issue = entry.issue
-        state, reason = state_of(entry.events)
-        await self._queue(issue, 1)
-        queued = last_queued(entry.events)
-        if state in KEPT_RESTS and queued is not None and queued[0].digest == issue.digest:
-            await self._keep_rest(issue, state, reason)
-            self._lines[issue.id] = Line(self.floor, issue, 1)
-            return
-        await self._start(issue, 1)
-
-    async def _keep_rest(self, issue: Issue, state: State, reason: str) -> None:
-        run, again = self.parts.run, "as in an earlier run; nobody has answered or retried it since"
-        rest = {"run": run, "issue": issue.id}
-        events: dict[State, Callable[[], Rest]] = {
-            "asked": lambda: IssueAsked(run=run, issue=issue.id, questions=(again,)),
-            "rejected": lambda: IssueRejected(run=run, issue=issue.id, reason=reason or again),
-            "parked": lambda: IssueParked.model_validate({**rest, "reason": reason, "detail": again}),
-            "evicted": lambda: IssueEvicted.model_validate({**rest, "reason": reason, "detail": again}),
-        }
-        await self._rest(events[state]())
-
-    async def _queue(self, issue: Issue, generation: int) -> None:
-        event = IssueQueued(run=self.parts.run, issue=issue.id, snapshot=issue, generation=generation)
-        await self.floor.record(event, key=f"{self.parts.run}/{issue.id}/queued/{generation}")
-
-    async def _rest(self, event: Rest) -> None:
-        await self.floor.record(event, key=f"{self.parts.run}/{event.issue}/intake/{event.kind}")
+    async def _set_up(self) -> None:
+        self.floor.bench = await bench.set_up(self.floor, self._base)
+        self._baseline = asyncio.create_task(bench.take_baseline(self.floor))
 
     # -- the flows ---------------------------------------------------------------------------------
 
-    async def _start(self, issue: Issue, generation: int) -> None:
-        line = self._lines.get(issue.id)
-        if line is None or line.generation != generation:
-            self._lines[issue.id] = Line(self.floor, issue, generation)
+    async def _start(self, line: Line) -> None:
+        if await durable.is_over(self.parts.run, line.id, line.generation):
+            # Its flow broke down before it could say how it rests.
+            await self._start_anew(line)
+            return
         # A flow that dbos has recovered by itself may already have come to rest.
-        self.floor.rests.setdefault(issue.id, asyncio.Event())
-        await durable.start(self.parts.run, issue.id, generation)
+        self.floor.rests.setdefault(line.id, asyncio.Event())
+        await durable.start(self.parts.run, line.id, line.generation)
 
-    async def _start_anew(self, issue: Issue, generation: int) -> None:
-        await self._queue(issue, generation)
-        self.floor.rests[issue.id] = asyncio.Event()
-        await self._start(issue, generation)
+    async def _start_anew(self, line: Line) -> None:
+        """The next generation: a new flow with the same disk, session and captured work."""
+        anew = self._lines[line.id] = Line(self.floor, line.issue, line.generation + 1)
+        await queue(self.floor, anew.issue, anew.generation)
+        self.floor.rests[anew.id] = asyncio.Event()
+        await durable.start(self.parts.run, anew.id, anew.generation)
 
     async def _flow(self, run: str, issue: str, generation: int) -> None:
         """What dbos runs, also by itself after a crash: one issue from its place in the queue to its rest."""
@@ -366,7 +327,7 @@ class Factory:
             return f"{issue} is {pull.state} already: nothing to do"
         if reason := skip_reason(line.issue, ()):
             return f"error[refused]: {reason}"
-        await self._start_anew(line.issue, line.generation + 1)
+        await self._start_anew(line)
         return "queued"
 
     # -- the end -----------------------------------------------------------------------------------

@@ -6,10 +6,27 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ironworks.core.errors import MissingError
-from ironworks.core.events import AnswerGiven, BudgetRaised, IssueQueued, Recorded
+from ironworks.core.events import (
+    AnswerGiven,
+    BudgetRaised,
+    Event,
+    IssueAsked,
+    IssueEvicted,
+    IssueParked,
+    IssueQueued,
+    IssueRejected,
+    IssueSkipped,
+    Recorded,
+    state_of,
+)
 from ironworks.core.models import Issue
 from ironworks.core.policy import order_issues, skip_reason
+from ironworks.core.states import RESTING, State
 from ironworks.engine.floor import Floor
+
+KEPT_RESTS: frozenset[State] = frozenset({"asked", "rejected", "parked", "evicted"})
+"""Rests of an earlier run that only a person ends."""
+AGAIN = "as in an earlier run; nobody has answered or retried it since"
 
 
 @dataclass(frozen=True)
@@ -56,6 +73,44 @@ async def take_in(floor: Floor, only: Sequence[str] | None) -> list[Entry]:
                 taken.add(issue.id)
         entries.append(Entry(issue, known[1] if known else 1, known is not None, reason, events))
     return entries
+
+
+async def admit(floor: Floor, entry: Entry) -> bool:
+    """Record how an entry begins in this run; whether it is to move now."""
+    issue, run = entry.issue, floor.run
+    mine = [recorded for recorded in entry.events if recorded.event.run == run]
+    if len(mine) > 1:
+        return state_of(mine)[0] not in RESTING
+    await queue(floor, issue, entry.generation)
+    if entry.skip:
+        await _rest(floor, IssueSkipped(run=run, issue=issue.id, reason=entry.skip))
+        return False
+    earlier = [recorded for recorded in entry.events if recorded.event.run != run]
+    state, reason = state_of(earlier)
+    before = last_queued(earlier)
+    if state in KEPT_RESTS and before is not None and before[0].digest == issue.digest:
+        await _rest(floor, _same_rest(run, issue.id, state, reason))
+        return False
+    return True
+
+
+async def queue(floor: Floor, issue: Issue, generation: int) -> None:
+    """Freeze an issue's text, and say that it waits."""
+    event = IssueQueued(run=floor.run, issue=issue.id, snapshot=issue, generation=generation)
+    await floor.record(event, key=f"{floor.run}/{issue.id}/queued/{generation}")
+
+
+async def _rest(floor: Floor, event: Event) -> None:
+    await floor.record(event, key=f"{floor.run}/{event.issue}/intake/{event.kind}")
+
+
+def _same_rest(run: str, issue: str, state: State, reason: str) -> Event:
+    if state == "asked":
+        return IssueAsked(run=run, issue=issue, questions=(AGAIN,))
+    if state == "rejected":
+        return IssueRejected(run=run, issue=issue, reason=reason or AGAIN)
+    kind = IssueParked if state == "parked" else IssueEvicted
+    return kind.model_validate({"run": run, "issue": issue, "reason": reason, "detail": AGAIN})
 
 
 def by_issue(events: Iterable[Recorded]) -> dict[str, list[Recorded]]:

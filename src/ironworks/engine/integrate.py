@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from ironworks.core.crash import crash_point
-from ironworks.core.errors import ConflictError, FencedError
+from ironworks.core.errors import ConfigError, ConflictError, FencedError
 from ironworks.core.events import StageFinished, StageStarted
 from ironworks.core.handoffs import Eviction, Integration, Landing, Resolution, Verification
 from ironworks.core.models import PullRequest
@@ -39,6 +39,7 @@ async def integrate(line: Line, pull: PullRequest, verification: Verification) -
     """Land one pull request, or evict it with a reason. Idempotent: finds what a crash cut off."""
     floor = line.floor
     await _after_dependencies(line)
+    await _not_in_use(line)
     async with floor.integrating, lease(line):
         number = await attempt_number(line, "integrate", f"integrate-{line.generation}", 1)
         started = StageStarted(run=floor.run, issue=line.id, stage="integrate", attempt=number)
@@ -219,6 +220,16 @@ async def _resolve(line: Line, pull: PullRequest, tip: Tip, unit: ConflictUnit) 
         await floor.parts.backend.destroy(name)
     resolution = Resolution.model_validate(exchange.handoff)
     return resolution if resolution.path == unit.path else None
+
+
+async def _not_in_use(line: Line) -> None:
+    """git rightly refuses to move a branch that somebody has checked out."""
+    try:
+        used = await asyncio.to_thread(line.floor.parts.depot.current_branch)
+    except ConfigError:
+        return
+    if used == INTEGRATION_BRANCH:
+        raise Parked("attempts", f"{INTEGRATION_BRANCH} is checked out: check out another branch, then retry")
 
 
 async def _after_dependencies(line: Line) -> None:

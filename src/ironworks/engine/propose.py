@@ -18,7 +18,7 @@ async def propose(line: Line, brief: Brief, judgement: Judgement) -> PullRequest
     verification = brief.verification
     assert verification is not None and verification.verdict == "passed" and not judgement.blocking
     branch = branch_name(line.settings.branch.template, line.id)
-    await push_branch(line, f"refs/heads/{branch}", verification.commit)
+    await push_branch(line, branch, verification.commit)
     crash_point("propose.after_branch")
     pull = PullRequest(
         id=line.id,
@@ -36,15 +36,22 @@ async def propose(line: Line, brief: Brief, judgement: Judgement) -> PullRequest
     return pull
 
 
-async def push_branch(line: Line, ref: str, commit: str) -> None:
-    """Point `ref` in the repository at `commit`, wherever it was; ConflictError if it keeps moving."""
-    depot = line.floor.parts.depot
+async def push_branch(line: Line, branch: str, commit: str) -> None:
+    """Point `branch` in the repository at `commit`, wherever it was; ConflictError if it keeps moving.
+
+    What nobody of us has put there, such as a person's commits, stays reachable below `refs/ironworks/kept/`.
+    """
+    depot, ref = line.floor.parts.depot, f"refs/heads/{branch}"
+    pull = await asyncio.to_thread(line.floor.parts.forge.pull, line.id)
     for _ in range(5):
         await line.fence()
         now = await asyncio.to_thread(depot.remote_ref, ref)
+        if now is not None and now not in {commit, pull and pull.head}:
+            await asyncio.to_thread(depot.sync, branch)
+            await asyncio.to_thread(depot.push, f"refs/ironworks/kept/{line.id}/{now}", now, expected=None)
         if now == commit or await asyncio.to_thread(depot.push, ref, commit, expected=now):
             return
-    raise ConflictError(f"{ref} keeps being changed by somebody else")
+    raise ConflictError(f"{branch} keeps being changed by somebody else")
 
 
 async def put_pull(line: Line, pull: PullRequest) -> None:

@@ -21,11 +21,11 @@ async def rebuild(floor: Floor) -> None:
 
     Nothing where it is fit to be merged already. What conflicts or is red stays as it is, with a warning.
     """
-    if await _stale(floor) is None:
+    if await stale(floor) is None:
         return
     line = Line(floor, Issue(id=LEASE, title=INTEGRATION_BRANCH, source=INTEGRATION_BRANCH), 1)
     async with floor.integrating, lease(line):
-        whole = await _stale(floor)
+        whole = await stale(floor)
         if whole is None:
             return
         base = await asyncio.to_thread(floor.parts.depot.sync, floor.base_branch)
@@ -44,7 +44,7 @@ async def rebuild(floor: Floor) -> None:
         await put_pull(line, whole.model_copy(update={"head": outcome.commit}))
 
 
-async def _stale(floor: Floor) -> PullRequest | None:
+async def stale(floor: Floor) -> PullRequest | None:
     """The integration pull request, if it is open and could not be merged as it is."""
     whole = await asyncio.to_thread(floor.parts.forge.pull, INTEGRATION_PULL)
     depot = floor.parts.depot
