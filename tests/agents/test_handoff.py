@@ -18,7 +18,8 @@ def test_a_valid_handoff_is_parsed() -> None:
 @pytest.mark.parametrize(
     ("raw", "words"),
     [
-        ("", "not JSON"),
+        ("", "it is empty"),
+        ("On branch work", "it begins 'On branch work'"),
         ("null", "one JSON object"),
         ('[{"status": "done"}]', "one JSON object"),
         ("[" * 200_000, "nested too deeply"),

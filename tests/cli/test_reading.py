@@ -55,7 +55,9 @@ def test_the_last_command_that_status_suggests_succeeds_when_typed(
     command = text.splitlines()[-1].removeprefix("next: ")
     assert command == f"ironworks retry two --repository {place.root}"
     assert cli(*command.split()[1:]).code == 0
-    assert "waiting for a factory: retry two" in cli("status", "--repository", str(place.root)).out
+    text = cli("status", "--repository", str(place.root)).out
+    assert "waiting for a factory: retry two" in text
+    assert text.splitlines()[-1] == f"next: ironworks run --repository {place.root}"
 
 
 def test_a_run_that_does_not_exist_is_named_with_the_newest(cli: Cli, history: History) -> None:
