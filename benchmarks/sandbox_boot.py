@@ -3,9 +3,7 @@
 Peers run in turn on the same machine in the same minute; only the ratio is worth comparing between machines.
 """
 
-import argparse
 import asyncio
-import json
 import statistics
 import subprocess
 import tempfile
@@ -13,12 +11,16 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from bars.result import Bar, conclude, options
+
 from ironworks.core.ports import SandboxSpec
 from ironworks.sandbox.local import LocalBackend
 from ironworks.sandbox.local.boot import find_bwrap, overlay
 from ironworks.sandbox.local.view import system_arguments
 
 ROUNDS, QUICK_ROUNDS, WARM_EXECS = 60, 10, 5
+BOOT, FURTHER = 8.0, 1.0
+"""A sandbox stays, with a Python as pid 1 and a gateway's socket; a plain bwrap ends with its one command."""
 
 
 def plain_bwrap(folder: Path) -> float:
@@ -64,34 +66,19 @@ async def measure(root: Path, rounds: int) -> dict[str, list[float]]:
     return times
 
 
-def summary(times: dict[str, list[float]]) -> dict[str, dict[str, float]]:
-    """Median and worst of each in milliseconds, and the ratio of medians to the peer."""
-    peer_s = statistics.median(times["plain_bwrap_s"])
-    return {
-        name.removesuffix("_s"): {
-            "median_ms": round(1000 * statistics.median(values), 2),
-            "max_ms": round(1000 * max(values), 2),
-            "ratio": round(statistics.median(values) / peer_s, 2),
-            "n": len(values),
-        }
-        for name, values in times.items()
-    }
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--quick", action="store_true", help=f"{QUICK_ROUNDS} rounds instead of {ROUNDS}")
-    options = parser.parse_args()
+    given = options(__doc__ or "")
     with tempfile.TemporaryDirectory() as folder:
-        times = asyncio.run(measure(Path(folder), QUICK_ROUNDS if options.quick else ROUNDS))
-    result = summary(times)
-    if options.json:
-        print(json.dumps(result, indent=2))
-        return
-    for name, row in result.items():
-        times_ms = f"median {row['median_ms']:8.2f} ms  max {row['max_ms']:8.2f} ms"
-        print(f"{name:12} {times_ms}  {row['ratio']:5.2f} x plain bwrap")
+        times = asyncio.run(measure(Path(folder), QUICK_ROUNDS if given.quick else ROUNDS))
+    medians = {name: statistics.median(values) for name, values in times.items()}
+    peer_s = medians["plain_bwrap_s"]
+    bars = [
+        Bar("boot and first command / plain bwrap", round(medians["create_s"] / peer_s, 2), BOOT),
+        Bar("further command / plain bwrap", round(medians["exec_s"] / peer_s, 2), FURTHER),
+    ]
+    numbers = {f"{name.removesuffix('_s')}_ms": round(1000 * value, 2) for name, value in medians.items()}
+    worst = round(1000 * max(times["create_s"]), 2)
+    conclude(bars, {**numbers, "worst_boot_ms": worst}, as_json=given.json)
 
 
 if __name__ == "__main__":
