@@ -229,6 +229,11 @@ def test_a_committed_file_that_did_not_change_gives_no_warning(root: Path) -> No
     assert trusted(root, '[project]\ntest = "x"\n[limits]\nparallel = 2\n').warnings == ()
 
 
+def test_a_setting_that_does_nothing_yet_is_named(root: Path) -> None:
+    found = operator(root, '[project]\ntest = "x"\nhidden_tests = "/grades"\n')
+    assert "hidden_tests" in found.warnings[-1]
+
+
 @pytest.mark.spec("CF-7")
 def test_the_file_named_on_the_command_line_needs_no_trust_and_leaves_the_repositorys_out(root: Path) -> None:
     write(root, {"ironworks.toml": '[limits]\nparallel = 99\n[project]\ntest = "theirs"\n'})

@@ -95,6 +95,8 @@ def load(
     settings, origin = _assemble(operators, project, overrides, base)
     folders = dict.fromkeys(source.folder for source in (named, own[1] if own else None, user) if source)
     secrets = Secrets([folder / ".env" for folder in folders], environ)
+    if settings.project.hidden_tests:
+        warnings.append("[project] hidden_tests is accepted, but nothing is graded by it yet")
     return Loaded(settings, base, origin, tuple(warnings), secrets)
 
 
