@@ -53,7 +53,8 @@ async def test_the_builtin_agent_lands_an_issue_and_the_money_is_counted(tmp_pat
 @pytest.mark.spec("EN-18")
 async def test_a_runaway_spender_is_stopped_before_its_cap_and_parked_with_its_work(tmp_path: Path) -> None:
     expensive = {"input_tokens": 1000, "output_tokens": 12_000}
-    steps = [WRITE, *({"kind": "bash", "command": f"true {n}", "usage": expensive} for n in range(40))]
+    steps: list[dict[str, Any]] = [WRITE]
+    steps += ({"kind": "bash", "command": f"true {n}", "usage": expensive} for n in range(40))
 
     shop, _, (code, report) = await run(tmp_path, steps, "[budget]\nissue_usd = 1.0\n")
 
