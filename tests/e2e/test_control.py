@@ -99,7 +99,8 @@ def test_a_vague_issue_is_asked_about_and_built_once_somebody_answers(tmp_path: 
     code, report = shop.run()
     assert (code, states(report)) == (0, {"One": "asked"})
     assert "Which colour?" in shop.ironworks("show", the(report)["id"])[1]
-    assert shop.run()[1]["issues"][0]["state"] == "asked", "a second run asked again"
+    again = the(shop.run()[1])
+    assert (again["state"], again["detail"]) == ("asked", "Which colour?"), "a second run forgot it"
 
     assert shop.ironworks("answer", the(report)["id"], "Deep green")[0] == 0
     shop.plan({"One": {"work": work}})

@@ -26,7 +26,6 @@ from ironworks.engine.floor import Floor
 
 KEPT_RESTS: frozenset[State] = frozenset({"asked", "rejected", "parked", "evicted"})
 """Rests of an earlier run that only a person ends."""
-AGAIN = "as in an earlier run; nobody has answered or retried it since"
 
 
 @dataclass(frozen=True)
@@ -86,10 +85,9 @@ async def admit(floor: Floor, entry: Entry) -> bool:
         await _rest(floor, IssueSkipped(run=run, issue=issue.id, reason=entry.skip))
         return False
     earlier = [recorded for recorded in entry.events if recorded.event.run != run]
-    state, reason = state_of(earlier)
     before = last_queued(earlier)
-    if state in KEPT_RESTS and before is not None and before[0].digest == issue.digest:
-        await _rest(floor, _same_rest(run, issue.id, state, reason))
+    if state_of(earlier)[0] in KEPT_RESTS and before is not None and before[0].digest == issue.digest:
+        await _rest(floor, _same_rest(run, earlier))
         return False
     return True
 
@@ -104,13 +102,11 @@ async def _rest(floor: Floor, event: Event) -> None:
     await floor.record(event, key=f"{floor.run}/{event.issue}/intake/{event.kind}")
 
 
-def _same_rest(run: str, issue: str, state: State, reason: str) -> Event:
-    if state == "asked":
-        return IssueAsked(run=run, issue=issue, questions=(AGAIN,))
-    if state == "rejected":
-        return IssueRejected(run=run, issue=issue, reason=reason or AGAIN)
-    kind = IssueParked if state == "parked" else IssueEvicted
-    return kind.model_validate({"run": run, "issue": issue, "reason": reason, "detail": AGAIN})
+def _same_rest(run: str, earlier: Sequence[Recorded]) -> Event:
+    """How an earlier run left the issue, with its questions or its reason: nobody has acted on them since."""
+    kinds = (IssueAsked, IssueRejected, IssueParked, IssueEvicted)
+    rests = [recorded.event for recorded in earlier if isinstance(recorded.event, kinds)]
+    return rests[-1].model_copy(update={"run": run})
 
 
 def by_issue(events: Iterable[Recorded]) -> dict[str, list[Recorded]]:
