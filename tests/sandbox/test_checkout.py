@@ -10,7 +10,7 @@ from ironworks.core.errors import RefusedError, SandboxError
 from ironworks.core.ports import Mount, Sandbox, SandboxSpec
 from ironworks.git.depot import Depot
 from ironworks.git.tree import Blob
-from ironworks.sandbox.checkout import BASE_GIT, capture, clone_base, place
+from ironworks.sandbox.checkout import BASE_GIT, capture, clone_base, place, unlock
 from ironworks.sandbox.local.backend import LocalBackend
 
 FILES = {
@@ -254,3 +254,26 @@ async def test_many_captures_at_once_all_succeed(factory: Place) -> None:
     assert [factory.depot.read(commit, "a") for commit in commits] == [
         os.fsencode(f"{n}\n") for n in range(6)
     ]
+
+
+@pytest.mark.spec("GIT-24")
+async def test_locks_that_a_killed_git_has_left_do_not_stop_the_next_attempt(factory: Place) -> None:
+    sandbox = await factory.boot("one")
+    await clone_base(sandbox, base=factory.base)
+    await sandbox.exec(
+        ["touch", ".git/index.lock", ".git/HEAD.lock", ".git/refs/heads/work.lock"], timeout_s=30
+    )
+    commit = ["sh", "-c", "echo more > more && git add -A && git commit -qm more"]
+    assert not (await sandbox.exec(commit, timeout_s=30)).ok
+
+    await unlock(sandbox)
+
+    assert (await sandbox.exec(commit, timeout_s=30)).ok
+
+
+async def test_unlocking_follows_no_link_and_needs_no_repository(factory: Place) -> None:
+    sandbox = await factory.boot("one")
+    linked = "mkdir /tmp/other && touch /tmp/other/x.lock && rm -rf .git && ln -s /tmp/other .git"
+    await sandbox.exec(["sh", "-c", linked], timeout_s=30)
+    await unlock(sandbox)
+    assert (await sandbox.exec(["test", "-e", "/tmp/other/x.lock"], timeout_s=30)).ok

@@ -151,9 +151,12 @@ async def _publish(line: Line, pull: PullRequest, integration: Integration) -> N
         return
     await put_pull(line, pull.model_copy(update={"state": "landed"}))
     whole = await asyncio.to_thread(line.floor.parts.forge.pull, INTEGRATION_PULL)
+    # A landing that a crash cut off may be older than what has landed, proved like it, since.
+    newer = whole is not None and whole.state == "open" and await _holds(line, whole, integration.commit)
+    head = whole.head if whole is not None and newer else integration.commit
     titles = {**line.floor.titles, line.id: line.issue.title}
     closes = () if whole is None or whole.state != "open" else whole.closes
-    closes = (*[issue for issue in closes if await _is_in(line, issue, integration.commit)], line.id)
+    closes = (*[issue for issue in closes if await _is_in(line, issue, head)], line.id)
     await put_pull(
         line,
         PullRequest(
@@ -163,12 +166,17 @@ async def _publish(line: Line, pull: PullRequest, integration: Integration) -> N
             body=integration_body([(issue, titles.get(issue, "")) for issue in closes]),
             branch=INTEGRATION_BRANCH,
             base=line.floor.base_branch,
-            head=integration.commit,
+            head=head,
             closes=closes,
             run=line.floor.run,
         ),
     )
     crash_point("integrate.after_pull")
+
+
+async def _holds(line: Line, pull: PullRequest, commit: str) -> bool:
+    known = await asyncio.to_thread(line.floor.parts.depot.resolve, pull.head)
+    return known is not None and await line.is_ancestor(commit, pull.head)
 
 
 async def _is_in(line: Line, issue: str, commit: str) -> bool:

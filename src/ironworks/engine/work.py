@@ -14,7 +14,7 @@ from ironworks.core.ports import Sandbox
 from ironworks.engine.consult import Exchange, Question, consult
 from ironworks.engine.floor import Station
 from ironworks.engine.line import Line, Parked
-from ironworks.sandbox.checkout import capture, place
+from ironworks.sandbox.checkout import capture, place, unlock
 
 TREE = """\
 export GIT_INDEX_FILE=/tmp/ironworks-index
@@ -78,6 +78,7 @@ async def work(line: Line, brief: Brief, round: int) -> Change:
     captures: list[Change] = []
 
     async def ready(sandbox: Sandbox) -> None:
+        await unlock(sandbox)
         if earlier is not None and fresh and not captures:
             await place(sandbox, line.floor.parts.depot, earlier.commit, base=line.floor.bench.base.commit)
 

@@ -55,6 +55,12 @@ async def place(sandbox: Sandbox, depot: Depot, commit: str, *, base: str) -> No
     await run(sandbox, {"verb": "place", "base": base, "commit": commit}, bundle)
 
 
+async def unlock(sandbox: Sandbox) -> None:
+    """Remove the locks that a killed git has left in `/work/.git`; no process may be at work there."""
+    find = ("find", f"{WORK_DIR}/.git", "-name", "*.lock", "-type", "f", "-delete")
+    await sandbox.exec(find, cwd="/", timeout_s=TIMEOUT_S)
+
+
 async def capture(
     sandbox: Sandbox, depot: Depot, *, base: str, ref: str, max_bytes: int = MAX_BYTES
 ) -> Capture:
