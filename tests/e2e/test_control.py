@@ -232,3 +232,11 @@ def test_a_run_with_nothing_to_do_prepares_and_proves_nothing(tmp_path: Path) ->
     kinds = [json.loads(line)["kind"] for line in lines]
     assert (kinds.count("RunStarted"), kinds.count("RunFinished"), kinds.count("BaselineTaken")) == (2, 2, 1)
     assert not list((tmp_path / "state").glob("sandboxes/disks/*"))
+
+
+def test_an_order_that_cannot_be_carried_out_starts_no_run(tmp_path: Path) -> None:
+    shop = Workshop(tmp_path, {"One": {"work": [add("one")]}})
+    code, _, err = shop.call([*shop.run_words(), "--issue", "nope"])
+    assert code == 2 and "nope" in err
+    assert "RunStarted" not in shop.ironworks("events", "--json")[1]
+    assert states(shop.run()[1]) == {"One": "landed"}

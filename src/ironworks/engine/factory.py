@@ -68,8 +68,7 @@ class Factory:
         """Work on every open issue, or those named, until each rests; continues a run that was cut short."""
         if watch is not None:
             self.floor.watchers.append(watch)
-        await self._begin()
-        waiting = await self._take_in(issues)
+        waiting = await self._begin(issues)
         busy = waiting or await self._has_other_work()
         if busy and await self._unless_stopped(self._set_up()):
             await self._produce(waiting)
@@ -135,7 +134,8 @@ class Factory:
 
     # -- beginning ---------------------------------------------------------------------------------
 
-    async def _begin(self) -> None:
+    async def _begin(self, only: Sequence[str] | None) -> list[Line]:
+        """Read the backlog and record the start; the lines that are to move. A wrong order starts no run."""
         parts = self.parts
         await asyncio.to_thread(parts.ledger.recover)
         base = parts.settings.project.base
@@ -143,6 +143,7 @@ class Factory:
         tip = await asyncio.to_thread(parts.depot.sync, self.floor.base_branch)
         known = await self.floor.recall(f"{parts.run}/base")
         self._base = str(known["commit"]) if known else tip
+        entries = await take_in(self.floor, only)
         started = RunStarted(
             run=parts.run,
             repository=str(parts.repository),
@@ -152,16 +153,9 @@ class Factory:
             settings=parts.settings.model_dump(mode="json"),
         )
         await self.floor.record(started, key=f"{parts.run}/RunStarted/{secrets.token_hex(4)}")
-
-    async def _take_in(self, only: Sequence[str] | None) -> list[Line]:
-        """The lines that are to move; those that rest are known too, for people may send them back."""
-        waiting = []
-        for entry in await take_in(self.floor, only):
-            moves = await admit(self.floor, entry)
-            line = self._lines[entry.issue.id] = Line(self.floor, entry.issue, entry.generation)
-            if moves:
-                waiting.append(line)
-        return waiting
+        # Those that rest are known too: people may send them back.
+        self._lines = {entry.issue.id: Line(self.floor, entry.issue, entry.generation) for entry in entries}
+        return [self._lines[entry.issue.id] for entry in entries if await admit(self.floor, entry)]
 
     async def _set_up(self) -> None:
         self.floor.bench = await bench.set_up(self.floor, self._base)

@@ -5,6 +5,7 @@ import time
 from ironworks.core.events import StageFinished, StageStarted
 from ironworks.core.handoffs import Verification
 from ironworks.core.models import Finding
+from ironworks.engine.consult import attempt_number
 from ironworks.engine.line import Line
 from ironworks.engine.work import Brief, Change
 
@@ -12,7 +13,7 @@ from ironworks.engine.work import Brief, Change
 async def prove(line: Line, brief: Brief, change: Change, round: int) -> Verification:
     """The verdict on one round of work, merged onto the base branch's tip."""
     floor = line.floor
-    number = (line.generation - 1) * 100 + round
+    number = await attempt_number(line, "verify", f"verify-{line.generation}-{round}", 1)
     started = StageStarted(run=floor.run, issue=line.id, stage="verify", attempt=number)
     await line.record(started, "verify", round)
     began = time.monotonic()
