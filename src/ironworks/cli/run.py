@@ -32,7 +32,13 @@ class Order(NamedTuple):
 
 @click.command("run")
 @click.option("--backlog", type=PATH, metavar="FILE", help="Default: the last run's, else backlog.md.")
-@click.option("--issue", "issues", multiple=True, metavar="ID", help="Only this issue, and what a stopped run has begun; may be repeated.")
+@click.option(
+    "--issue",
+    "issues",
+    multiple=True,
+    metavar="ID",
+    help="Only this issue, and what a stopped run has begun; may be repeated.",
+)
 @click.option("--agent", metavar="NAME", help="Which agent works.")
 @click.option("--parallel", type=click.IntRange(1, 1000), metavar="N", help="Issues worked on at once.")
 @click.option("--budget-usd", type=click.FloatRange(0, min_open=True), metavar="X", help="The run's cap.")
