@@ -79,5 +79,8 @@ def unpacked(archive: Path) -> Path:
     """The one folder in a source archive."""
     folder = archive.parent / "unpacked"
     with tarfile.open(archive) as tar:
-        tar.extractall(folder, filter="data")
+        # Python 3.11 has the filter from 3.11.4 on.
+        if hasattr(tarfile, "data_filter"):
+            tar.extraction_filter = tarfile.data_filter
+        tar.extractall(folder)
     return next(folder.iterdir())

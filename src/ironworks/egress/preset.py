@@ -1,6 +1,7 @@
 """Presets: the package index that this machine's client is configured for, found out by asking the client."""
 
 import asyncio
+import os
 import re
 import shutil
 import subprocess
@@ -29,6 +30,8 @@ class Question:
     stdin: str = ""
 
 
+# A distribution's own pip refuses even a dry run, unless it is told that nobody minds.
+_NOTHING_IS_INSTALLED = {"PIP_BREAK_SYSTEM_PACKAGES": "1"}
 _DRY_RUN = ("install", "--dry-run", "--ignore-installed", "--no-deps", "--no-cache-dir", "-vv", "pip")
 _PIP = Question("pip", _DRY_RUN, re.compile(r"(?:^\s*\* |Found link )(https?://\S+)", re.MULTILINE))
 _UV = Question(
@@ -87,6 +90,7 @@ def _output(question: Question) -> str:
         done = subprocess.run(
             [program, *question.arguments], input=question.stdin, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, timeout=_TIMEOUT_S, text=True, errors="replace", cwd="/", check=False,
+            env={**os.environ, **_NOTHING_IS_INSTALLED},
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):
         return ""
