@@ -48,10 +48,12 @@ class Bench:
         self.model = model
         self.transcript = transcript
         self.agent = BuiltinAgent()
+        self.scenes: tuple[Scene, ...] = ()
 
     def script(self, *steps: Step, round: int | None = None) -> None:
         scene = Scene(stage="work", round=round, steps=steps)
-        self.model.script = Script(scenes=(scene, *self.model.script.scenes))
+        self.scenes = (scene, *self.scenes)
+        self.model.play = Script(scenes=self.scenes)
 
     def connect(self, tools: Tools | None = None, **grant: object) -> None:
         self.way_out = self.place.connect(self.model.base_url, tools, **grant)

@@ -25,7 +25,7 @@ OPERATOR = """
 max_rounds = 1
 parallel = 4
 [network]
-allow = ["pip"]
+prepare = ["pip"]
 """
 COMMIT = "git add -A && git commit -qm 'Next release'"
 

@@ -15,7 +15,11 @@ from ironworks.core.settings import HOST_SECTIONS, AgentSettings, Settings
 
 Table = dict[str, Any]
 STAGES: tuple[str, ...] = get_args(AgentStage)
-_LISTS = {"project": ("prepare", "scope", "protected"), "agent": ("context",), "network": ("allow",)}
+_LISTS = {
+    "project": ("prepare", "scope", "protected"),
+    "agent": ("context",),
+    "network": ("allow", "prepare"),
+}
 
 
 def parse(data: bytes, label: str) -> Table:

@@ -114,6 +114,8 @@ class NetworkSettings(Model):
 
     allow: tuple[str, ...] = ()
     """Host names, `*.` names, `host:port`, or presets (`pip`, `npm`, `uv`, `cargo`, `apt`)."""
+    prepare: tuple[str, ...] = ()
+    """More of the same, while the base snapshot is prepared and never for an agent."""
     headers: dict[str, dict[str, Secret]] = {}
     """Host → header → where its value is. Attached on the way out."""
 

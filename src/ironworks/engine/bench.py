@@ -100,7 +100,7 @@ async def _prepare(floor: Floor, commit: str, repository: Path, name: str) -> No
         stage="prepare",
         issue_cap_usd=floor.settings.budget.issue_usd,
         models=False,
-        allow=floor.settings.network.allow,
+        allow=(*floor.settings.network.allow, *floor.settings.network.prepare),
     )
     async with floor.station(spec, grant) as station:
         await clone_base(station.sandbox, base=commit)
@@ -120,5 +120,5 @@ class PrepareFailed(ConfigError):
     def __init__(self, command: str, output: str) -> None:
         super().__init__(
             f"`{command}` failed while the base snapshot was prepared:\n{output}",
-            hint='a registry it needs must be allowed: [network] allow = ["pip", ..]',
+            hint='a registry it needs must be allowed: [network] prepare = ["pip", ..]',
         )

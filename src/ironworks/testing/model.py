@@ -15,8 +15,8 @@ from typing import Any, Self
 import h11
 
 from ironworks.core.models import Model
-from ironworks.testing.script import Fault, SayStep, Scene, Script, Step, TokenCount, load_script
-from ironworks.testing.wire import Asked, answer, asked, error_body, events, flaw
+from ironworks.testing.script import Fault, Play, Seen, Step, TokenCount, load_script
+from ironworks.testing.wire import answer, error_body, events, flaw, seen
 
 MAX_BODY = 64_000_000
 MAX_RECORDED = 10_000
@@ -44,16 +44,16 @@ class Exchange(Model):
 
 
 class ScriptedModel:
-    """A loopback Anthropic Messages server: `async with ScriptedModel(script) as model`.
+    """A loopback Anthropic Messages server: `async with ScriptedModel(play) as model`.
 
     It keeps no conversation: the step is counted in the request, so that retries, resumed sessions and
     parallel agents just work. Only faults that end after some times are counted here.
     """
 
     def __init__(
-        self, script: Script, *, port: int = 0, on_exchange: Callable[[Exchange], None] | None = None
+        self, play: Play, *, port: int = 0, on_exchange: Callable[[Exchange], None] | None = None
     ) -> None:
-        self.script = script
+        self.play = play
         self.exchanges: deque[Exchange] = deque(maxlen=MAX_RECORDED)
         self.count = 0
         self.base_url = ""
@@ -117,18 +117,20 @@ class ScriptedModel:
     async def _answer(self, body: bytes, key: str, reply: "_Reply") -> None:
         request = _parsed(body)
         wrong = flaw(request["messages"]) if request else "not a Messages request"
-        about = asked(request["messages"]) if request else None
-        scene = None if about is None else self.script.scene(about.stage, about.issue, about.round)
-        if wrong or request is None or about is None or scene is None:
+        about = seen(request["messages"]) if request else None
+        step = None if about is None else self.play.next(about)
+        if wrong or request is None or about is None or step is None:
             reason = wrong or f"no scene for {_name(about)}"
             self._record(Exchange(outcome=reason, key=key, at_s=time.monotonic()))
             await reply.send(400, error_body(400, reason))
             return
-        step: Step = scene.steps[about.step] if about.step < len(scene.steps) else SayStep()
-        fault = self._fault(scene, step, about)
-        usage = _within(step.usage or self.script.usage, request)
+        fault = self._fault(step, about)
+        usage = _within(step.usage or self.play.usage, request)
         exchange = Exchange(
-            **about.model_dump(exclude={"prompt"}),
+            stage=about.stage,
+            issue=about.issue,
+            round=about.round,
+            step=about.step,
             prompt=about.prompt[:MAX_PROMPT],
             model=str(request.get("model", "")),
             stream=bool(request.get("stream")),
@@ -138,12 +140,13 @@ class ScriptedModel:
             at_s=time.monotonic(),
         )
         self._record(exchange)
+        await asyncio.sleep(step.pause_s)
         message = answer(step, request, about, usage)
         await (
             reply.fail(fault, message, exchange.stream) if fault else reply.message(message, exchange.stream)
         )
 
-    def _fault(self, scene: Scene, step: Step, about: Asked) -> Fault | None:
+    def _fault(self, step: Step, about: Seen) -> Fault | None:
         """The step's fault, unless it has happened often enough; counts it."""
         if step.fault is None:
             return None
@@ -166,7 +169,7 @@ def _within(usage: TokenCount, request: dict[str, Any]) -> TokenCount:
     return usage.model_copy(update={"output_tokens": most})
 
 
-def _name(about: Asked | None) -> str:
+def _name(about: Seen | None) -> str:
     return f"{about.stage} of {about.issue}, round {about.round}" if about else "a prompt without a header"
 
 

@@ -3,7 +3,7 @@
 import fnmatch
 import json
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import Field, ValidationError
 
@@ -34,11 +34,12 @@ class Fault(Model):
 
 
 class BaseStep(Model):
-    """`text` is said beside the action; `usage` replaces the script's."""
+    """`text` is said beside the action, after `pause_s`; `usage` replaces the script's."""
 
     text: str = ""
     usage: TokenCount | None = None
     fault: Fault | None = None
+    pause_s: Annotated[float, Field(ge=0, le=600)] = 0.0
 
 
 class BashStep(BaseStep):
@@ -91,6 +92,31 @@ Step = Annotated[
 ]
 
 
+class Seen(Model):
+    """What a request shows. `results`: of the tools called since our latest prompt, one for each step."""
+
+    stage: str
+    issue: str
+    round: int
+    prompt: str
+    results: tuple[str, ...] = ()
+
+    @property
+    def step(self) -> int:
+        return len(self.results)
+
+
+class Play(Protocol):
+    """Decides what a scripted model does from what it is shown, and from nothing else."""
+
+    usage: TokenCount
+    """Of every step that names none."""
+
+    def next(self, seen: Seen) -> Step | None:
+        """The step to take; None when the play has no part for this request."""
+        ...
+
+
 class Scene(Model):
     """What the model does in `stage` of the issues that match a glob, in `round` (None = any)."""
 
@@ -126,6 +152,13 @@ class Script(Model):
 
     def scene(self, stage: str, issue: str, round: int) -> Scene | None:
         return next((s for s in self.scenes + DEFAULT_SCENES if s.matches(stage, issue, round)), None)
+
+    def next(self, seen: Seen) -> Step | None:
+        """The scene's step; words alone once it is over."""
+        scene = self.scene(seen.stage, seen.issue, seen.round)
+        if scene is None:
+            return None
+        return scene.steps[seen.step] if seen.step < len(scene.steps) else SayStep()
 
 
 def load_script(path: Path) -> Script:

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ironworks.agents.prompt import HEADER
-from ironworks.core.models import Model
-from ironworks.testing.script import SayStep, Step, TokenCount
+from ironworks.testing.script import SayStep, Seen, Step, TokenCount
 
 INTERRUPTED = "interrupted:"
 """How a tool result begins whose call never finished; the scripted model then repeats the step."""
@@ -33,35 +32,23 @@ ARGUMENTS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-class Asked(Model):
-    """What a request is about. `step` counts the tool results since the last prompt that has a header."""
-
-    stage: str
-    issue: str
-    round: int
-    step: int
-    prompt: str
-
-
-def asked(messages: list[Any]) -> Asked | None:
-    """None when no prompt of ours is in the conversation."""
-    found: Asked | None = None
-    step = 0
+def seen(messages: list[Any]) -> Seen | None:
+    """What a conversation shows; None when no prompt of ours is in it."""
+    found: Seen | None = None
+    results: list[str] = []
     for message in messages:
         for block in blocks_of(message):
             text = str(block.get("text", ""))
             header = HEADER.match(text) if message.get("role") == "user" else None
             if header:
-                found = Asked(
-                    stage=header["stage"],
-                    issue=header["issue"],
-                    round=int(header["round"]),
-                    step=0,
-                    prompt=text,
+                place = header.groupdict()
+                found = Seen(
+                    stage=place["stage"], issue=place["issue"], round=int(place["round"]), prompt=text
                 )
-                step = 0
-            step += block.get("type") == "tool_result" and not text_of(block).startswith(INTERRUPTED)
-    return found.model_copy(update={"step": step}) if found else None
+                results = []
+            if block.get("type") == "tool_result" and not text_of(block).startswith(INTERRUPTED):
+                results.append(text_of(block))
+    return found.model_copy(update={"results": tuple(results)}) if found else None
 
 
 def flaw(messages: list[Any]) -> str:
@@ -93,7 +80,7 @@ def text_of(block: dict[str, Any]) -> str:
     return "".join(str(part.get("text", "")) for part in blocks_of(block))
 
 
-def answer(step: Step, request: dict[str, Any], about: Asked, usage: TokenCount) -> dict[str, Any]:
+def answer(step: Step, request: dict[str, Any], about: Seen, usage: TokenCount) -> dict[str, Any]:
     """The whole message that `step` gives; the same request gets the same ids."""
     content: list[dict[str, Any]] = [{"type": "text", "text": step.text}] if step.text else []
     if not isinstance(step, SayStep):
@@ -124,7 +111,7 @@ def _arguments(step: Step) -> Any:
     return {name: data[name] for name in ARGUMENTS[step.kind]}
 
 
-def _id(prefix: str, request: dict[str, Any], about: Asked) -> str:
+def _id(prefix: str, request: dict[str, Any], about: Seen) -> str:
     # The length of the conversation is part of it: a repeated step must not repeat an id.
     parts = (about.stage, about.issue, about.round, about.step, len(request.get("messages", ())))
     return f"{prefix}_{hashlib.sha256(repr(parts).encode()).hexdigest()[:22]}"

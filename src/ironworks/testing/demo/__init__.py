@@ -1,0 +1,1 @@
+"""The repository, the backlog and the cast of `ironworks demo`."""
