@@ -21,6 +21,7 @@ VERBS: dict[str, str] = {
     "attach": "Watch the run that goes on in the background.",
     "status": "Say where every issue stands.",
     "show": "Show all that is known about one issue.",
+    "report": "Tell what a run came to: outcomes, catches, conflicts, costs, times.",
     "logs": "Show what an agent printed.",
     "events": "Show the record of what happened.",
     "stop": "Stop the running factory; work is captured.",

@@ -9,9 +9,8 @@ import click
 
 from ironworks.app.place import Place
 from ironworks.cli.options import PATH, config_option, json_option, place_of, place_options, suggestion
-from ironworks.cli.output import columns, dollars, duration, print_json, say, short
+from ironworks.cli.output import print_json, say
 from ironworks.core.errors import ConfigError, MissingError, UsageError
-from ironworks.core.states import way_out
 from ironworks.store.reader import Reader
 
 if TYPE_CHECKING:
@@ -70,6 +69,7 @@ def command(
     order = Order(place, _backlog(place, backlog), issues, quiet)
     from ironworks.app.configuration import Overrides
     from ironworks.cli.loading import loaded_for
+    from ironworks.cli.summary import as_text
 
     loaded = loaded_for(place, config, Overrides(agent, parallel, budget_usd))
     if detach:
@@ -80,7 +80,7 @@ def command(
     if as_json:
         print_json(report.model_dump(mode="json"))
     else:
-        _print(report, place)
+        say(as_text(report))
     return report.exit_code
 
 
@@ -122,6 +122,7 @@ def _again(
 
 async def _work(order: Order, loaded: "Loaded") -> "RunReport":
     from ironworks.app.factory import Options, open_factory
+    from ironworks.cli.summary import freeze
     from ironworks.cli.table import View
 
     place = order.place
@@ -136,7 +137,9 @@ async def _work(order: Order, loaded: "Loaded") -> "RunReport":
             report: RunReport = await factory.run(issues=list(order.issues) or None, watch=watch)
             pulls = report.pull_requests or tuple(await asyncio.to_thread(factory.parts.forge.pulls))
     changes = {"pull_requests": pulls, "state_dir": str(place.state), "next": suggestion(report.next, place)}
-    return report.model_copy(update=changes)
+    report = report.model_copy(update=changes)
+    await asyncio.to_thread(freeze, report, place.logs / report.run)
+    return report
 
 
 class _Cord:
@@ -161,29 +164,3 @@ class _Cord:
         now = self._pulls > 1
         self._view.say("stopping now" if now else "stopping; once more to stop at once")
         self.factory.stop(now=now)
-
-
-def _print(report: "RunReport", place: Place) -> None:
-    rows = [
-        (issue.id, f"{issue.state} ({short(issue.reason, 30)})" if issue.reason else issue.state,
-         dollars(issue.cost_usd), short(issue.title, 60))
-        for issue in report.issues
-    ]  # fmt: skip
-    if rows:
-        say(columns([("ISSUE", "STATE", "COST", "TITLE"), *rows]))
-    for issue in report.issues:
-        if issue.detail and issue.state in {"asked", "parked", "evicted", "failed"}:
-            say(f"{issue.id}: {short(issue.detail, 300)}")
-            if way := way_out(issue.state, issue.reason):
-                say(f"    {suggestion(way.command.format(issue=issue.id), place)}")
-    landed = len(report.integration.merged)
-    if landed:
-        say(
-            f"{landed} landed on {report.integration.branch} at {report.integration.commit[:12]}, suite green"
-        )
-    ending = "stopped" if report.stopped else "done" if report.exit_code == 0 else "not all done"
-    say(
-        f"{ending}: {len(report.issues)} issues, {landed} landed, {dollars(report.cost_usd)}, "
-        f"{duration(report.wall_s)} ({duration(report.critical_path_s)} at the least)"
-    )
-    say(f"next: {report.next}")

@@ -42,6 +42,8 @@ class BaseSnapshotMade(Event):
     commit: Sha
     snapshot: str
     duration_s: float
+    prepare_s: float = 0.0
+    """Of it, how long the project's own commands took."""
 
 
 class BaselineTaken(Event):
@@ -122,6 +124,24 @@ class WorkCaptured(Event):
     commit: Sha
     tree: Sha
     ghost: bool
+
+
+class FindingReproduced(Event):
+    """A reviewer's claim was no opinion: its test fails on the commit it speaks of."""
+
+    kind: Literal["FindingReproduced"] = "FindingReproduced"
+    attempt: int
+    path: str = ""
+    claim: str
+
+
+class LimitReached(Event):
+    """A sandbox wanted more than it may have, and did not get it."""
+
+    kind: Literal["LimitReached"] = "LimitReached"
+    stage: Stage
+    limit: Literal["pids", "memory", "output"]
+    detail: str
 
 
 class PullRequestOpened(Event):
@@ -257,6 +277,8 @@ AnyEvent = Annotated[
     | StageStarted
     | StageFinished
     | WorkCaptured
+    | FindingReproduced
+    | LimitReached
     | PullRequestOpened
     | IssueLanded
     | IssueMerged

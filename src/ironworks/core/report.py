@@ -1,6 +1,6 @@
 """The report of a run: the stable shape behind `ironworks run --json` and `show`."""
 
-from typing import Any
+from typing import Any, Literal
 
 from ironworks.core.handoffs import Conflicts, Eviction, Landing
 from ironworks.core.models import Model, PullRequest, Stage
@@ -42,6 +42,22 @@ class IntegrationReport(Model):
     suite_runs: int = 0
 
 
+Catcher = Literal[
+    "triage", "baseline", "capture", "verifier", "reviewer", "integrator", "gateway", "budget", "watchdog",
+    "sandbox", "claims",
+]  # fmt: skip
+"""Which part of the factory noticed something."""
+
+
+class Catch(Model):
+    """What would have gone wrong unnoticed. `code` is stable, `what` one line for people."""
+
+    by: Catcher
+    code: str
+    issue: str = ""
+    what: str
+
+
 class ClaimCounts(Model):
     won: int = 0
     lost: int = 0
@@ -50,15 +66,20 @@ class ClaimCounts(Model):
 
 class RunReport(Model):
     """What a run came to. `critical_path_s` is the least wall time possible for its own agent and suite
-    durations given `parallel` and the cores."""
+    durations given `parallel` and the cores; `serial_s` is what they take one after the other. Times in
+    seconds, money in US dollars."""
 
     run: str
     issues: tuple[IssueReport, ...]
     pull_requests: tuple[PullRequest, ...] = ()
     integration: IntegrationReport = IntegrationReport()
+    caught: tuple[Catch, ...] = ()
     cost_usd: float = 0.0
+    costs: dict[Stage, float] = {}
+    """By stage. Attempts that a crash cut short are only in the sum."""
     wall_s: float = 0.0
     critical_path_s: float = 0.0
+    serial_s: float = 0.0
     agent_s: float = 0.0
     sandbox_cpu_s: float = 0.0
     claims: ClaimCounts = ClaimCounts()

@@ -81,15 +81,22 @@ async def _snapshot(floor: Floor, commit: str, repository: Path) -> str:
     if not floor.parts.backend.has_snapshot(name):
         crash_point("base.before_prepare")
         began = time.monotonic()
-        await _prepare(floor, commit, repository, name)
-        took = time.monotonic() - began
-        made = BaseSnapshotMade(run=floor.run, commit=commit, snapshot=name, duration_s=took)
+        prepare_s = await _prepare(floor, commit, repository, name)
+        made = BaseSnapshotMade(
+            run=floor.run,
+            commit=commit,
+            snapshot=name,
+            duration_s=time.monotonic() - began,
+            prepare_s=prepare_s,
+        )
         await floor.record(made, key=f"{floor.run}/snapshot/{name}")
         crash_point("base.after_prepare")
     return name
 
 
-async def _prepare(floor: Floor, commit: str, repository: Path, name: str) -> None:
+async def _prepare(floor: Floor, commit: str, repository: Path, name: str) -> float:
+    """Makes the snapshot; how many seconds the project's own commands took."""
+    prepare_s = 0.0
     # A half-prepared disk of a crash is thrown away: only a whole preparation may become the base.
     await floor.parts.backend.destroy(f"{name}-build")
     spec = floor.spec(f"{name}-build", snapshot=None, mounts=[Mount(host=str(repository), inside=BASE_MOUNT)])
@@ -108,10 +115,12 @@ async def _prepare(floor: Floor, commit: str, repository: Path, name: str) -> No
             result = await station.sandbox.exec(
                 ["sh", "-c", command], env=station.attachment.env, timeout_s=PREPARE_TIMEOUT_S
             )
+            prepare_s += result.duration_s
             if not result.ok:
                 raise PrepareFailed(command, result.text(2000))
         await floor.parts.backend.snapshot(station.sandbox, name)
     await floor.parts.backend.destroy(f"{name}-build")
+    return prepare_s
 
 
 class PrepareFailed(ConfigError):

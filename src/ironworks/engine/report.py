@@ -1,6 +1,7 @@
 """Builds the report of a run from its events alone, so that it says the same after any crash.
 
-`critical_path_s` is the greatest of these lower bounds. An issue's *chain* is the sum of the agent and suite
+`critical_path_s` is the time the project's own `prepare` commands took, for which all wait, and the greatest
+of these lower bounds. An issue's *chain* is the sum of the agent and suite
 seconds of all its attempts of triage, work, verify and review, which cannot overlap; `merging` is the sum of
 those of the integration, which is one chain by itself:
 
@@ -8,6 +9,8 @@ those of the integration, which is one chain by itself:
 - all chains / `parallel`, since no more of them run at once;
 - the CPU seconds of all stages / cores, since a core does one thing at a time;
 - the shortest chain + `merging`, since integration starts with a proposed issue.
+
+`serial_s` is what a single worker on a single core would need: the preparation, all chains and all merging.
 """
 
 import os
@@ -20,17 +23,29 @@ from pydantic import ValidationError
 from ironworks.core import events as ev
 from ironworks.core.events import Recorded, state_of
 from ironworks.core.handoffs import Conflicts, Eviction, Integration, Landing
-from ironworks.core.models import PullRequest
+from ironworks.core.models import PullRequest, Stage
 from ironworks.core.policy import INTEGRATION_BRANCH
 from ironworks.core.report import ClaimCounts, IntegrationReport, IssueReport, RunReport, StageReport
 from ironworks.core.states import GOOD
 from ironworks.engine.advice import next_command
+from ironworks.engine.catch import caught
 
 
 class Events(Protocol):
     """The one thing a report needs of the store."""
 
     def events(self, *, run: str | None = None) -> list[Recorded]: ...
+
+
+class Merged:
+    """The logs of several factories that shared one backlog, as one."""
+
+    def __init__(self, logs: Sequence[Sequence[Recorded]]) -> None:
+        self._log = sorted((item for log in logs for item in log), key=lambda item: (item.at, item.seq))
+
+    def events(self, *, run: str | None = None) -> list[Recorded]:
+        """All of them; they belong together whatever their runs are called."""
+        return self._log
 
 
 def build_report(
@@ -48,7 +63,11 @@ def build_report(
     log = store.events(run=run)
     by_issue = _by_issue(log)
     issues = tuple(_issue(name, mine) for name, mine in by_issue.items())
-    started = next((item.event for item in log if isinstance(item.event, ev.RunStarted)), None)
+    starts = [item.event for item in log if isinstance(item.event, ev.RunStarted)]
+    started = starts[0] if starts else None
+    prepare_s = max(
+        (item.event.prepare_s for item in log if isinstance(item.event, ev.BaseSnapshotMade)), default=0.0
+    )
     finished = [item.event for item in log if isinstance(item.event, ev.RunFinished)]
     stopped = bool(finished) and finished[-1].stopped
     stages = [item.event for item in log if isinstance(item.event, ev.StageFinished)]
@@ -57,9 +76,12 @@ def build_report(
         issues=issues,
         pull_requests=tuple(pull for pull in pulls if _concerns(pull, run, by_issue)),
         integration=_integration(log),
+        caught=caught(item.event for item in log),
         cost_usd=_dollars(log),
+        costs=_costs(stages),
         wall_s=_wall_s(log),
-        critical_path_s=_critical_path_s(stages, _parallel(started), cores or _cores()),
+        critical_path_s=prepare_s + _critical_path_s(stages, _parallel(starts), cores or _cores()),
+        serial_s=prepare_s + sum(stage.agent_s + stage.suite_s for stage in stages),
         agent_s=sum(stage.agent_s for stage in stages),
         sandbox_cpu_s=sum(stage.cpu_s for stage in stages),
         claims=_claims(log),
@@ -74,11 +96,17 @@ def build_report(
 
 
 def _by_issue(log: Iterable[Recorded]) -> dict[str, list[Recorded]]:
+    """The events of each issue. Where factories shared a backlog, those of the one that worked on it last."""
     found: dict[str, list[Recorded]] = {}
     for item in log:
         if item.event.issue:
             found.setdefault(item.event.issue, []).append(item)
-    return found
+    return {issue: _winners(mine) for issue, mine in found.items()}
+
+
+def _winners(log: list[Recorded]) -> list[Recorded]:
+    claimed = [item.event.run for item in log if isinstance(item.event, ev.IssueClaimed)]
+    return [item for item in log if item.event.run == claimed[-1]] if claimed else log
 
 
 def _issue(name: str, log: list[Recorded]) -> IssueReport:
@@ -177,6 +205,13 @@ def _dollars(log: Iterable[Recorded]) -> float:
     return round(spent, 6)
 
 
+def _costs(stages: Iterable[ev.StageFinished]) -> dict[Stage, float]:
+    costs: dict[Stage, float] = {}
+    for stage in stages:
+        costs[stage.stage] = costs.get(stage.stage, 0.0) + stage.cost_usd
+    return {stage: round(cost_usd, 6) for stage, cost_usd in costs.items() if cost_usd}
+
+
 def _wall_s(log: Sequence[Recorded]) -> float:
     """Time in which the factory ran: from each start to the last event before the next start."""
     total, first, last = 0.0, None, None
@@ -209,10 +244,14 @@ def _critical_path_s(stages: Sequence[ev.StageFinished], parallel: int, cores: i
     )
 
 
-def _parallel(started: ev.RunStarted | None) -> int:
-    limits = started.settings.get("limits", {}) if started else {}
-    found = limits.get("parallel", 1) if isinstance(limits, dict) else 1
-    return found if isinstance(found, int) and found > 0 else 1
+def _parallel(starts: Sequence[ev.RunStarted]) -> int:
+    """How many issues are worked on at once, over all runs; of one that was started again, the last word."""
+    found = {}
+    for start in starts:
+        limits = start.settings.get("limits", {})
+        parallel = limits.get("parallel", 1) if isinstance(limits, dict) else 1
+        found[start.run] = parallel if isinstance(parallel, int) and parallel > 0 else 1
+    return sum(found.values()) or 1
 
 
 def _cores() -> int:
