@@ -229,9 +229,12 @@ def test_a_committed_file_that_did_not_change_gives_no_warning(root: Path) -> No
     assert trusted(root, '[project]\ntest = "x"\n[limits]\nparallel = 2\n').warnings == ()
 
 
-def test_a_setting_that_does_nothing_yet_is_named(root: Path) -> None:
-    found = operator(root, '[project]\ntest = "x"\nhidden_tests = "/grades"\n')
-    assert "hidden_tests" in found.warnings[-1]
+@pytest.mark.spec("CF-12")
+def test_a_named_file_may_add_a_hidden_suite_to_what_the_repository_says(root: Path) -> None:
+    write(root, {"ironworks.toml": '[project]\ntest = "theirs"\nhidden_tests = "/etc"\n'})
+    found = operator(root, '[project]\nhidden_tests = "/grades"\n').settings.project
+    assert (found.test[0].command, found.hidden_tests) == ("theirs", "/grades")
+    assert operator(root, "[limits]\nparallel = 2\n").settings.project.hidden_tests == ""
 
 
 @pytest.mark.spec("CF-7")

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from ironworks.cli.demo import off_path
+from ironworks.cli.demo.narrator import off_path
 
 
 @pytest.mark.spec("CLI-8")

@@ -305,3 +305,26 @@ def test_claims_leave_branches_and_the_checkout_alone(mine: Claims, git: Git) ->
         git("rev-parse", "HEAD"),
     ) == before
     assert git("for-each-ref", "--format=%(refname)", "refs/ironworks") == "refs/ironworks/claims/a"
+
+
+@pytest.mark.spec("CL-11")
+def test_a_claim_says_when_another_factory_brought_its_subject_to_rest(
+    mine: Claims, theirs: Claims, clock: HandClock
+) -> None:
+    first = won(theirs)
+    assert theirs.rested_at(first) is None
+    clock.pass_s(10)
+    theirs.release(first)
+    rested_at = clock.now()
+    clock.pass_s(10)
+    assert mine.rested_at(won(mine)) == rested_at
+
+
+def test_ones_own_rest_and_a_dead_factorys_claim_are_no_rest_elsewhere(
+    mine: Claims, theirs: Claims, clock: HandClock
+) -> None:
+    mine.release(won(mine))
+    assert mine.rested_at(won(mine)) is None
+    clock.pass_s(LEASE_S + GRACE_S)
+    stolen = won(theirs)
+    assert theirs.stolen(stolen) and theirs.rested_at(stolen) is None

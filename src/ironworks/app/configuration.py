@@ -21,7 +21,7 @@ from ironworks.app.trust import TrustStore
 from ironworks.core.errors import ConfigError, MissingError, TrustError
 from ironworks.core.settings import HOST_SECTIONS, Settings
 
-HOST_KEYS = ("hidden_tests",)
+HOST_KEYS = ("hidden_tests", "hidden_command")
 """Keys of [project] that name something of the host, and need the operator like a host section."""
 
 
@@ -95,8 +95,6 @@ def load(
     settings, origin = _assemble(operators, project, overrides, base)
     folders = dict.fromkeys(source.folder for source in (named, own[1] if own else None, user) if source)
     secrets = Secrets([folder / ".env" for folder in folders], environ)
-    if settings.project.hidden_tests:
-        warnings.append("[project] hidden_tests is accepted, but nothing is graded by it yet")
     return Loaded(settings, base, origin, tuple(warnings), secrets)
 
 
@@ -168,28 +166,38 @@ def _project_source(
     place: Place,
     warnings: list[str],
 ) -> _Source:
-    """Whose [project] counts: the file named on the command line's, the base commit's, the working copy's."""
-    if named and "project" in named.table:
+    """Whose [project] counts: the file named on the command line's, the base commit's, the working copy's.
+
+    A named file that says no more than where the hidden suite is adds that to what the repository says.
+    """
+    given = named.table.get("project", {}) if named else {}
+    if _without_host(given):
+        assert named is not None
         return named
     mine = own[1].table.get("project", {}) if own else {}
+    hidden = _host_only(given if named else mine)
     if base.data is None:
         if own:
             warnings.append(
                 f"{CONFIG_NAME} is not committed on {base.branch}: [project] is taken from the working copy"
             )
-        return own[1] if own else _Source("defaults", place.root, {})
+        source = own[1] if own else _Source("defaults", place.root, {})
+        return source._replace(table={"project": _without_host(mine) | hidden})
     committed = _source(f"{CONFIG_NAME} at {_at(base)}", place.root, base.data)
     theirs = committed.table.get("project", {})
     if own and _without_host(mine) != _without_host(theirs):
         warnings.append(
             f"[project] differs between the working copy and {base.branch}: what {base.branch} holds counts"
         )
-    hidden = {key: mine[key] for key in HOST_KEYS if key in mine and not named}
     return committed._replace(table={"project": _without_host(theirs) | hidden})
 
 
 def _without_host(project: Table) -> Table:
     return {key: value for key, value in project.items() if key not in HOST_KEYS}
+
+
+def _host_only(project: Table) -> Table:
+    return {key: value for key, value in project.items() if key in HOST_KEYS}
 
 
 def _assemble(

@@ -33,6 +33,7 @@ VERBS: dict[str, str] = {
     "verify": "Prove one branch, as the factory would.",
     "review": "Have an agent review one branch.",
     "integrate": "Merge branches one by one onto the integration branch, suite after each.",
+    "grade": "Run the hidden suite on commits; it decides nothing.",
     "schema": "Print the JSON Schemas of the handoffs.",
     "demo": "Watch three issues become landed changes, with a scripted model.",
 }

@@ -51,7 +51,7 @@ def report_of(place: Place, reader: Reader, run: str) -> RunReport:
     return report.model_copy(update={"next": suggestion(report.next, place)})
 
 
-def recorded(reader: Reader, run: str) -> list[Recorded]:
-    """The events of `run` as they stand in the log."""
+def recorded(reader: Reader, run: str | None = None) -> list[Recorded]:
+    """The events of `run`, or of all runs, as they stand in the log."""
     rows = [{"seq": row.seq, "at": row.at_s, "key": "", "event": row.event} for row in reader.rows(run=run)]
     return TypeAdapter(list[Recorded]).validate_python(rows)

@@ -16,6 +16,7 @@ from ironworks.store.reader import Reader
 if TYPE_CHECKING:
     from ironworks.app.configuration import Loaded
     from ironworks.core.report import RunReport
+    from ironworks.engine.factory import Factory
 
 DEFAULT_BACKLOG = "backlog.md"
 
@@ -136,10 +137,26 @@ async def _work(order: Order, loaded: "Loaded") -> "RunReport":
 
             report: RunReport = await factory.run(issues=list(order.issues) or None, watch=watch)
             pulls = report.pull_requests or tuple(await asyncio.to_thread(factory.parts.forge.pulls))
-    changes = {"pull_requests": pulls, "state_dir": str(place.state), "next": suggestion(report.next, place)}
-    report = report.model_copy(update=changes)
-    await asyncio.to_thread(freeze, report, place.logs / report.run)
+            step = suggestion(report.next, place)
+            changes = {"pull_requests": pulls, "state_dir": str(place.state), "next": step}
+            report = report.model_copy(update=changes)
+            await asyncio.to_thread(freeze, report, place.logs / report.run)
+            await _grade(factory, report, place.logs / report.run / "grade.json", view)
     return report
+
+
+async def _grade(factory: "Factory", report: "RunReport", path: Path, view: Any) -> None:
+    """The hidden suite, once, on what has landed; the report is frozen and cannot change any more."""
+    from ironworks.cli.grade import told
+    from ironworks.cli.summary import write_whole
+
+    landed = report.integration.commit
+    hidden = factory.parts.settings.project.hidden_tests
+    if not hidden or not landed or await asyncio.to_thread(path.exists):
+        return
+    (grade,) = await factory.grade([landed])
+    await asyncio.to_thread(write_whole, path, grade.model_dump_json(indent=2))
+    view.say(told(grade))
 
 
 class _Cord:

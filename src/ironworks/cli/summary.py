@@ -155,11 +155,15 @@ def _plain(text: str) -> str:
 
 
 def freeze(report: RunReport, folder: Path) -> None:
-    """Write report.json and report.md into `folder`, each whole or not at all."""
+    """Write report.json and report.md into `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
-    document = json.dumps(report.model_dump(mode="json"), indent=2)
-    for name, text in (("report.json", document), ("report.md", as_markdown(report))):
-        descriptor, draft = tempfile.mkstemp(prefix=f".{name}-", dir=folder)
-        with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(text)
-        Path(draft).replace(folder / name)
+    write_whole(folder / "report.json", json.dumps(report.model_dump(mode="json"), indent=2))
+    write_whole(folder / "report.md", as_markdown(report))
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write the file, all of it or none."""
+    descriptor, draft = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
+        file.write(text)
+    Path(draft).replace(path)

@@ -3,7 +3,7 @@
 from typing import Any, Literal
 
 from ironworks.core.handoffs import Conflicts, Eviction, Landing
-from ironworks.core.models import Model, PullRequest, Stage
+from ironworks.core.models import Model, PullRequest, Sha, Stage, TestOutcome
 from ironworks.core.states import State
 
 
@@ -56,6 +56,17 @@ class Catch(Model):
     code: str
     issue: str = ""
     what: str
+
+
+class Grade(Model):
+    """What a suite that no agent has seen says of one commit. It decides nothing."""
+
+    commit: Sha
+    passed: int = 0
+    total: int = 0
+    tests: dict[str, TestOutcome] = {}
+    problem: str = ""
+    """Why the suite could not be used; nothing has passed then."""
 
 
 class ClaimCounts(Model):

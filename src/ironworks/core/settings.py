@@ -36,6 +36,8 @@ class ProjectSettings(Model):
     test: tuple[TestSettings, ...] = ()
     hidden_tests: str = ""
     """A folder outside the repository whose suite only grades. Empty = none."""
+    hidden_command: str = ""
+    """Runs it; `{hidden}` is its folder there. Empty = the first test command with the folder after it."""
     scope: tuple[str, ...] = ()
     """Globs no change may leave; empty = the whole tree."""
     protected: tuple[str, ...] = ()

@@ -6,11 +6,13 @@ import hashlib
 import re
 from collections.abc import AsyncIterator, Sequence
 
-from ironworks.core.errors import BusyError
+from ironworks.core.errors import BusyError, MissingError
 from ironworks.core.handoffs import Conflicts, Integration, TriageReport, Verification
 from ironworks.core.models import Issue, IssueKind, PullRequest
 from ironworks.core.policy import INTEGRATION_BRANCH
+from ironworks.core.report import Grade
 from ironworks.engine import bench
+from ironworks.engine.bench import grade
 from ironworks.engine.floor import Floor, Parts
 from ironworks.engine.integrate import land_branch, lease
 from ironworks.engine.line import Line
@@ -52,6 +54,24 @@ class Alone:
                     part = await land_branch(line, self._pull(line, branch, commit))
                 whole = _joined(whole, part)
             return whole
+
+    async def grade(self, revisions: Sequence[str]) -> list[Grade]:
+        """What the hidden suite says of each revision; of the base branch if none is named."""
+        async with self._open():
+            grades = []
+            for revision in revisions or [self._floor.base_branch]:
+                grades.append(await grade(self._floor, await self._commit(revision)))
+            return grades
+
+    async def _commit(self, revision: str) -> str:
+        """The commit that a branch, or any revision the depot knows, names."""
+        try:
+            return await asyncio.to_thread(self.parts.depot.sync, revision)
+        except MissingError:
+            commit = await asyncio.to_thread(self.parts.depot.resolve, revision)
+            if commit is None:
+                raise
+            return commit
 
     @contextlib.asynccontextmanager
     async def _open(self) -> AsyncIterator[None]:

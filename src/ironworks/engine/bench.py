@@ -11,10 +11,12 @@ from ironworks.core.errors import ConfigError
 from ironworks.core.events import BaselineTaken, BaseSnapshotMade
 from ironworks.core.models import json_bytes
 from ironworks.core.ports import Mount
+from ironworks.core.report import Grade
 from ironworks.egress.grant import Grant
 from ironworks.engine.floor import Floor
 from ironworks.merge.integrator import Integrator
 from ironworks.sandbox.checkout import clone_base
+from ironworks.verify.grade import grade as run_hidden
 from ironworks.verify.suite import BaseSnapshot, Suites
 from ironworks.verify.verifier import Verifier
 
@@ -73,6 +75,15 @@ async def take_baseline(floor: Floor) -> None:
     await asyncio.to_thread(floor.parts.store.remember, f"{floor.run}/base", {"commit": taken.commit})
     crash_point("base.after_baseline")
     floor.baselined.set_result(taken)
+
+
+async def grade(floor: Floor, commit: str) -> Grade:
+    """What the project's hidden suite says of `commit`. ConfigError when there is none."""
+    project = floor.settings.project
+    if not project.hidden_tests:
+        raise ConfigError("no hidden suite is configured", hint="set `hidden_tests` under [project]")
+    folder, name = Path(project.hidden_tests), f"grade-{commit[:16]}"
+    return await run_hidden(floor.bench.suites, commit, folder, project.hidden_command, name=name)
 
 
 async def _snapshot(floor: Floor, commit: str, repository: Path) -> str:

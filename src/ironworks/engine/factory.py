@@ -21,7 +21,7 @@ from ironworks.core.events import (
 )
 from ironworks.core.handoffs import Integration, ReviewReport, Verification
 from ironworks.core.policy import skip_reason
-from ironworks.core.report import RunReport
+from ironworks.core.report import Grade, RunReport
 from ironworks.core.states import GOOD, RESTING, State
 from ironworks.engine import bench, durable
 from ironworks.engine.alone import Alone
@@ -120,6 +120,10 @@ class Factory:
     async def integrate(self, branches: Sequence[str]) -> Integration:
         """Only the integrator: each branch in turn, suite after each."""
         return await Alone(self.parts).integrate(branches)
+
+    async def grade(self, revisions: Sequence[str]) -> list[Grade]:
+        """Only the hidden suite, on any revisions; by default on the base branch."""
+        return await Alone(self.parts).grade(revisions)
 
     def stop(self, *, now: bool = False) -> None:
         """End the run soon: agents are interrupted, their work captured, claims kept for the next start.

@@ -16,6 +16,7 @@ from ironworks.core.events import (
     IssueFailed,
     IssueLanded,
     IssueParked,
+    IssueQueued,
     IssueRejected,
 )
 from ironworks.core.handoffs import Integration, TriageReport
@@ -159,7 +160,7 @@ class Line:
         if claim is None:
             await self.record(ClaimLost(run=self.floor.run, issue=self.id), "hold")
             return False
-        if await self._is_done_elsewhere():
+        if await self._is_done_elsewhere() or await self._has_rested_elsewhere(claim):
             await self.record(ClaimLost(run=self.floor.run, issue=self.id), "done")
             return False
         event = IssueClaimed(
@@ -173,6 +174,17 @@ class Line:
         """Whether another run has landed it since our intake: its claim is free, its work is done."""
         pull = await asyncio.to_thread(self.floor.parts.forge.pull, self.id)
         return pull is not None and pull.run != self.floor.run and await self.floor.is_integrated(pull)
+
+    async def _has_rested_elsewhere(self, claim: Claim) -> bool:
+        """Whether another factory has brought it to rest, asked or parked or else, since it was queued."""
+        rested_at = await asyncio.to_thread(self.floor.parts.claims.rested_at, claim)
+        if rested_at is None:
+            return False
+        log = await asyncio.to_thread(
+            lambda: self.floor.parts.store.events(run=self.floor.run, issue=self.id)
+        )
+        queued = [item.at for item in log if isinstance(item.event, IssueQueued)]
+        return bool(queued) and queued[-1] < rested_at
 
     async def fence(self) -> Claim:
         """The claim, proved ours at this moment; FencedError otherwise. Call before every side effect."""

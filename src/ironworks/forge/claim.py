@@ -1,6 +1,6 @@
 """Claims: the exclusive, leased, fenced right to work on something, decided by one shared ref."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Annotated
 
 from pydantic import AwareDatetime, Field
@@ -21,8 +21,11 @@ class ClaimRecord(Model):
     run: str
     epoch: Annotated[int, Field(ge=1)]
     expires_at: AwareDatetime
+    """Of a tombstone: when it was given back."""
     released: bool = False
     stolen: bool = False
+    rested_at: AwareDatetime | None = None
+    """When another owner, who had it before, gave it back."""
 
 
 class Claims:
@@ -65,6 +68,7 @@ class Claims:
             epoch=record.epoch + 1 if record else 1,
             expires_at=self._clock.now() + self._lease,
             stolen=record is not None and not record.released,
+            rested_at=self._rested_at(record),
         )
         commit = self._commit(new)
         crash_point("claim.before_push")
@@ -76,6 +80,11 @@ class Claims:
         """Whether it was taken over from an owner that let it expire."""
         record = self._read(claim.subject, claim.commit)
         return record is not None and record.stolen
+
+    def rested_at(self, claim: Claim) -> datetime | None:
+        """When another factory had brought its subject to rest, as far as the claim just before tells."""
+        record = self._read(claim.subject, claim.commit)
+        return record.rested_at if record is not None else None
 
     def renew(self, claim: Claim) -> Claim | None:
         """The same claim with a full lease; None when it is lost. Late is fine as long as nobody took it."""
@@ -115,7 +124,8 @@ class Claims:
                 return None
             if attempt and not released:
                 return _claim(record, held)  # Another of our threads has just renewed it.
-            update = {"expires_at": self._clock.now() + self._lease, "released": released}
+            lease = timedelta() if released else self._lease
+            update = {"expires_at": self._clock.now() + lease, "released": released}
             new = record.model_copy(update=update)
             commit = self._commit(new)
             if self._depot.push(record_ref("claims", claim.subject), commit, expected=held):
@@ -146,6 +156,10 @@ class Claims:
         return self._depot.commit(
             self._nothing, (), f"{verb} {record.subject}\n\n{record.to_json()}", unique=True
         )
+
+    def _rested_at(self, record: ClaimRecord | None) -> datetime | None:
+        rested = record is not None and record.released and record.owner != self._owner
+        return record.expires_at if record is not None and rested else None
 
     def _is_ours(self, record: ClaimRecord) -> bool:
         return (record.owner, record.run) == (self._owner, self._run)

@@ -80,7 +80,7 @@ class Suites:
         self.depot = depot
         self.tests = tests
         self.base = base
-        self._template = template or SandboxSpec(name="suite")
+        self.template = template or SandboxSpec(name="suite")
         self._slots = asyncio.Semaphore(AT_ONCE)
 
     @property
@@ -102,7 +102,7 @@ class Suites:
         canary: bool = False,
         only: frozenset[str] = frozenset(),
     ) -> SuiteRun:
-        """Run every suite on `commit` with `files` written over it; sandbox `name` is made anew and removed.
+        """Run every suite on `commit`; `files` by absolute path, or path in it; sandbox `name` is made anew.
 
         `only`: these tests are enough; a runner that cannot select runs all of its suite. SandboxError when
         the sandbox could not be made or died, which says nothing about the commit.
@@ -113,7 +113,7 @@ class Suites:
             try:
                 await place(sandbox, self.depot, commit, base=self.base.commit)
                 for path, data in (files or {}).items():
-                    await sandbox.put(f"{WORK_DIR}/{path}", data)
+                    await sandbox.put(posixpath.join(WORK_DIR, path), data)
                 return await self._run_all(sandbox, canary=canary, only=only)
             except RefusedError as error:
                 return SuiteRun(problem=str(error))
@@ -125,10 +125,10 @@ class Suites:
         return await self._run_all(sandbox, canary=False, only=frozenset(), alone=False)
 
     def _spec(self, name: str) -> SandboxSpec:
-        others = (mount for mount in self._template.mounts if mount.inside != BASE_REPOSITORY)
+        others = (mount for mount in self.template.mounts if mount.inside != BASE_REPOSITORY)
         mounts = (Mount(host=self.base.repository, inside=BASE_REPOSITORY), *others)
         changes = {"name": name, "snapshot": self.base.snapshot, "mounts": mounts}
-        return self._template.model_copy(update=changes)
+        return self.template.model_copy(update=changes)
 
     async def _run_all(
         self, sandbox: Sandbox, *, canary: bool, only: frozenset[str], alone: bool = True

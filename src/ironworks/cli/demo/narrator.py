@@ -1,0 +1,115 @@
+"""What the demo says: before, while it happens, and in the end."""
+
+import shutil
+import sys
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+
+from ironworks.cli.grade import told as graded
+from ironworks.cli.output import dollars, say, short
+from ironworks.cli.summary import as_text
+from ironworks.core import events as ev
+from ironworks.core.events import Event
+from ironworks.core.report import Grade, RunReport
+
+SCRIPTED = """\
+Ten issues of Tiny Links, a URL shortener with six failing checks. Two factories start on them at the same
+moment. Real: git, sandboxes, gateway, budgets, test suites, verification, merging. Played: the model, by a
+script on this machine that answers from what it is shown. No key is needed, nothing is spent; costs are by
+list price.
+"""
+CHAOTIC = """\
+Six hostile workers are among them: a spender, a sleeper, a fork bomb, a spy, a liar and a flood. What they do
+is caught, the others land, and the exit code is 1.
+"""
+LIVE = """\
+Ten issues of Tiny Links, a URL shortener with six failing checks, and a real model: this costs money, up to
+the cap.
+"""
+WIDTH = 34
+EVERYWHERE = frozenset({"known-failing", "claimed-elsewhere"})
+
+
+def introduce(*, live: bool, chaos: bool) -> None:
+    say(LIVE if live else SCRIPTED + (CHAOTIC if chaos else ""))
+
+
+class Narrator:
+    """Tells each event worth telling in a line: seconds, factory, issue, what."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._titles: dict[str, str] = {}
+        self._began_s: float | None = None
+        self._told: set[str] = set()
+
+    def tell(self, factory: int, at_s: float, event: Event) -> None:
+        """`at_s`: seconds since 1970."""
+        if self._began_s is None:
+            self._began_s = at_s
+        if isinstance(event, ev.IssueQueued):
+            self._titles[event.issue] = event.snapshot.title
+        title = self._titles.get(event.issue, "")
+        for line in () if self._quiet else [*self._caught(event), _plain(event)]:
+            if line:
+                say(f"{at_s - self._began_s:5.1f}s  {factory}  {short(title, WIDTH):{WIDTH}}  {line}")
+
+    def _caught(self, event: Event) -> Iterator[str]:
+        """One line for each kind of catch; what happens to every issue is told once."""
+        from ironworks.engine.catch import catches
+
+        for code, alike in groupby(catches(event), key=lambda catch: catch.code):
+            first, *more = alike
+            if code not in self._told:
+                yield f"! {first.by}: {first.what}" + (f" (and {len(more)} more)" if more else "")
+            if code in EVERYWHERE:
+                self._told.add(code)
+
+
+def _plain(event: Event) -> str:
+    if isinstance(event, ev.StageFinished):
+        return _stage(event)
+    if isinstance(event, ev.BaseSnapshotMade):
+        return "base snapshot: the clone with its dependencies, every sandbox boots from it"
+    if isinstance(event, ev.BaselineTaken):
+        return f"baseline: {event.passed} tests pass, {len(event.failing)} fail before anybody worked"
+    if isinstance(event, ev.IssueClaimed):
+        return "claimed"
+    if isinstance(event, ev.PullRequestOpened):
+        return "pull request opened"
+    if isinstance(event, ev.IssueLanded):
+        return "landed on the integration branch, suite green"
+    return ""
+
+
+def _stage(event: ev.StageFinished) -> str:
+    """Of work only that it is over: what it is worth, the verifier says."""
+    if event.stage == "verify":
+        proven = event.handoff.get("fail_to_pass", {}).get("proven", ())
+        new = "1 new test fails" if len(proven) == 1 else f"{len(proven)} new tests fail"
+        proof = f"; {new} without the change" if proven else ""
+        return f"verified: {event.outcome}{proof if event.outcome == 'passed' else ''}"
+    if event.stage == "review":
+        return f"reviewed: {event.outcome.replace('_', ' ')}"
+    return f"worked: {event.outcome}" if event.stage == "work" else ""
+
+
+def conclude(report: RunReport, grades: tuple[Grade, ...], merged: str, folder: Path | None) -> None:
+    """The report, the grades, the merge, and what to type next. `folder`: where all is kept, if it is."""
+    step = f"git -C {folder / 'tiny-links'} log --graph --oneline main" if folder else "ironworks init"
+    say("\n" + as_text(report.model_copy(update={"next": ""})).removesuffix("\n\nnext: "))
+    say(f"\nA real model would have cost {dollars(report.cost_usd)} by list price.")
+    if merged:
+        say(f"The human's part: `ironworks pr merge integration` moved main to {merged[:12]}.")
+    for when, grade in zip(("before", "after"), grades, strict=False):
+        say(f"{when}: {graded(grade).splitlines()[0]}")
+    say(f"\nnext{'' if folder else ', in a repository of your own'}: {step}")
+    if not folder and (found := off_path()):
+        say(f'  after: export PATH="{found}:$PATH"')
+
+
+def off_path() -> str:
+    """The folder of the program `ironworks` when a shell would not find it there; empty when it would."""
+    mine = Path(sys.executable).parent
+    return "" if shutil.which("ironworks") or not (mine / "ironworks").is_file() else str(mine)

@@ -1,0 +1,212 @@
+"""The demo, as a newcomer starts it: ten issues in, nine merged changes out, every trap named."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ironworks.store.reader import Reader
+
+TIMEOUT_S = 400
+PLANTED = {
+    ("verifier", "claim-contradicted", "the-first-link-has-no-code"),
+    ("capture", "ghost-commit", "a-link-can-lead-to-a-script"),
+    ("baseline", "known-failing", "the-same-address-gets-two-codes"),
+    ("verifier", "out-of-scope", "a-mistyped-code-counts-as-a-click"),
+    ("reviewer", "reproduced", "list-the-newest-links-first"),
+    ("gateway", "egress-denied", "say-how-old-a-link-is"),
+    ("triage", "asked", "make-it-feel-more-modern"),
+}
+"""By whom, as what, at which issue."""
+
+
+class Stage:
+    """A folder for a demo, and the command line that plays it there."""
+
+    def __init__(self, folder: Path, seed: int = 1) -> None:
+        self.folder = folder / "demo"
+        self.home = folder / "home"
+        self.home.mkdir()
+        self.seed = seed
+
+    def start(self, *words: str, **env: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "ironworks", "demo", "--dir", str(self.folder), *words]
+        kept = ("PATH", "LANG", "PIP_CERT", "SSL_CERT_FILE", "PIP_INDEX_URL")
+        own = {name: os.environ[name] for name in kept if name in os.environ}
+        return subprocess.Popen(
+            [*command, "--seed", str(self.seed)],
+            env={**own, "HOME": str(self.home), **env},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def play(self, *words: str, **env: str) -> tuple[int, str, str]:
+        process = self.start(*words, **env)
+        try:
+            out, err = process.communicate(timeout=TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            out, err = process.communicate()
+            raise AssertionError(f"the demo did not end:\n{out[-3000:]}\n{err[-3000:]}") from None
+        return process.returncode, out, err
+
+    def report(self, *words: str) -> dict[str, Any]:
+        code, out, err = self.play("--json", *words)
+        assert code == 0, f"{out[-3000:]}\n{err[-3000:]}"
+        document: dict[str, Any] = json.loads(out)
+        return document
+
+    def claimed(self) -> Counter[tuple[int, str]]:
+        """How often each factory claimed each issue."""
+        return Counter(
+            (number, row.event["issue"])
+            for number in (1, 2)
+            for row in Reader(self.folder / f"state-{number}" / "ironworks.db").rows()
+            if row.event["kind"] == "IssueClaimed" and row.event["issue"] != "integrator"
+        )
+
+    def git(self, *words: str) -> str:
+        done = subprocess.run(
+            ["git", *words],
+            cwd=self.folder / "tiny-links",
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        )
+        return done.stdout.strip()
+
+
+def slug(issue: str) -> str:
+    return issue.rpartition("-")[0]
+
+
+def outcome(document: dict[str, Any]) -> dict[str, Any]:
+    """What must be the same however often the demo was killed."""
+    report = document["report"]
+    return {
+        "states": {slug(issue["id"]): issue["state"] for issue in report["issues"]},
+        "merged": sorted(slug(landing["issue"]) for landing in report["integration"]["merged"]),
+        "hidden": [(grade["passed"], grade["total"]) for grade in document["grades"]],
+        "exit_code": report["exit_code"],
+    }
+
+
+def check(stage: Stage, document: dict[str, Any]) -> None:
+    """Everything the demo promises."""
+    report = document["report"]
+    states = Counter(issue["state"] for issue in report["issues"])
+    assert states == {"landed": 9, "asked": 1}
+    caught = {(catch["by"], catch["code"], slug(catch["issue"])) for catch in report["caught"]}
+    assert caught >= PLANTED
+    conflicting = [catch for catch in report["caught"] if catch["code"] == "conflict-agent"]
+    assert len(conflicting) >= 6
+    assert [(grade["passed"], grade["total"]) for grade in document["grades"]] == [(0, 9), (9, 9)]
+    assert document["merged"] == stage.git("rev-parse", "main") == document["grades"][1]["commit"]
+    claimed = stage.claimed()
+    assert len(claimed) == 10, "an issue was worked on by two factories"
+    assert {number for number, _ in claimed} == {1, 2}
+    assert 0 < report["critical_path_s"] < report["wall_s"] < report["serial_s"]
+    assert report["cost_usd"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(450)
+@pytest.mark.spec("DM-1", "DM-2", "EN-8", "EG-23")
+@pytest.mark.parametrize("seed", range(1, 6))
+def test_nine_of_ten_land_and_every_trap_is_named(tmp_path: Path, seed: int) -> None:
+    stage = Stage(tmp_path, seed)
+    check(stage, stage.report())
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(450)
+@pytest.mark.parametrize("seed", range(6, 31))
+def test_any_order_of_issues_and_events_ends_the_same(tmp_path: Path, seed: int) -> None:
+    stage = Stage(tmp_path, seed)
+    check(stage, stage.report())
+
+
+def killed_at(stage: Stage, after_s: float) -> bool:
+    """Start the demo and kill it with all it started; False when it had ended before."""
+    process = stage.start("--json")
+    try:
+        process.communicate(timeout=after_s)
+        return False
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        return True
+
+
+def play_through_kills(stage: Stage, moments: int, rng: random.Random) -> dict[str, Any]:
+    """The outcome after as many kills, at random moments of what is left of it."""
+    killed = 0
+    for _ in range(moments):
+        killed += killed_at(stage, rng.uniform(2, 45))
+    assert killed, "the demo was never killed"
+    document = stage.report()
+    check_after_kills(stage, document)
+    return document
+
+
+def check_after_kills(stage: Stage, document: dict[str, Any]) -> None:
+    assert outcome(document) == {
+        "states": {
+            slug(issue["id"]): "asked" if slug(issue["id"]) == "make-it-feel-more-modern" else "landed"
+            for issue in document["report"]["issues"]
+        },
+        "merged": sorted(
+            slug(issue["id"])
+            for issue in document["report"]["issues"]
+            if slug(issue["id"]) != "make-it-feel-more-modern"
+        ),
+        "hidden": [(0, 9), (9, 9)],
+        "exit_code": 0,
+    }
+    assert len(document["report"]["issues"]) == 10
+    assert document["merged"] == stage.git("rev-parse", "main")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.spec("DM-3")
+@pytest.mark.parametrize("moment_s", [6, 17, 33])
+def test_a_demo_that_is_killed_goes_on_and_ends_the_same(tmp_path: Path, moment_s: int) -> None:
+    stage = Stage(tmp_path)
+    assert killed_at(stage, moment_s + random.Random(moment_s).random())
+    time.sleep(0.5)  # What died with it is gone from the process table.
+    check_after_kills(stage, stage.report())
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3000)
+@pytest.mark.parametrize("seed", range(10))
+def test_a_demo_that_is_killed_again_and_again_ends_the_same(tmp_path: Path, seed: int) -> None:
+    play_through_kills(Stage(tmp_path), 3, random.Random(seed))
+
+
+def test_the_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    stage.folder.mkdir()
+    (stage.folder / "mine").touch()
+    code, _, err = stage.play()
+    assert code == 2 and "is not empty" in err
+    assert [path.name for path in stage.folder.iterdir()] == ["mine"]
+
+
+@pytest.mark.spec("DM-5")
+def test_a_live_demo_without_a_key_says_what_is_missing(tmp_path: Path) -> None:
+    code, _, err = Stage(tmp_path).play("--live")
+    assert code == 2
+    assert "ANTHROPIC_API_KEY is not set" in err
