@@ -19,6 +19,7 @@ class PlayedAgent:
     """Gives the answers it was made with, one after the other, and keeps what it was asked."""
 
     name = "played"
+    mounts = ()
 
     def __init__(self, answers: Sequence[AgentAnswer]) -> None:
         self.tasks: list[AgentTask] = []

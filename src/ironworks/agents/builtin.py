@@ -10,10 +10,10 @@ from importlib import resources
 from typing import Any
 
 from ironworks.agents.exchange import Alive, never, run_program
-from ironworks.core.errors import ConfigError
+from ironworks.agents.model import model_of
 from ironworks.core.handoffs import ANSWERS
 from ironworks.core.models import AgentStage
-from ironworks.core.ports import AgentAnswer, AgentTask, Sandbox, Transcript
+from ironworks.core.ports import AgentAnswer, AgentTask, Mount, Sandbox, Transcript
 
 MAX_TURNS = 200
 MAX_TOKENS = 16_000
@@ -39,6 +39,7 @@ class BuiltinAgent:
     """Speaks the Anthropic Messages API. A session's conversation lives on the sandbox's disk."""
 
     name = "builtin"
+    mounts: tuple[Mount, ...] = ()
 
     def __init__(self, alive: Alive = never, *, max_turns: int = MAX_TURNS) -> None:
         self._alive = alive
@@ -48,7 +49,7 @@ class BuiltinAgent:
         """`task.session` is continued if the sandbox has it, else begun under that name."""
         session = re.sub(r"[^A-Za-z0-9_-]", "-", task.session or f"{task.stage}-{task.issue.id}")[:100]
         order = {
-            **_model(task),
+            **model_of(task, "the builtin agent"),
             "effort": task.settings.effort,
             "max_tokens": MAX_TOKENS,
             "max_turns": self._max_turns,
@@ -67,23 +68,6 @@ class BuiltinAgent:
             on_line=lambda line: _report(line, transcript),
             session=session,
         )
-
-
-def _model(task: AgentTask) -> dict[str, str]:
-    """Where the model is and what it is called there: `provider/model`, or a model of the first provider."""
-    name = task.settings.model
-    provider, _, rest = name.partition("/")
-    url = task.env.get(f"IRONWORKS_PROVIDER_{provider.upper().replace('-', '_')}_URL") if rest else None
-    base_url = url or task.env.get("ANTHROPIC_BASE_URL")
-    if not name:
-        raise ConfigError("the builtin agent needs a model", hint='set `model = "..."` under [agent]')
-    if not base_url:
-        raise ConfigError(
-            "the builtin agent needs a provider that speaks the Anthropic Messages API",
-            hint='add a [providers.NAME] table with kind = "anthropic"',
-        )
-    key = task.env.get("ANTHROPIC_API_KEY", "dummy")
-    return {"base_url": base_url, "model": rest if url else name, "key": key}
 
 
 def _tools(stage: AgentStage) -> list[str]:

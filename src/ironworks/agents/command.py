@@ -2,7 +2,7 @@
 
 from ironworks.agents.exchange import Alive, never, run_program
 from ironworks.core.errors import ConfigError
-from ironworks.core.ports import AgentAnswer, AgentTask, Sandbox, Transcript
+from ironworks.core.ports import AgentAnswer, AgentTask, Mount, Sandbox, Transcript
 
 NO_COMMAND = "the command agent has no command"
 COMMAND_HINT = 'set `command = ["/agent/run"]` under [agent]'
@@ -12,6 +12,7 @@ class CommandAgent:
     """Runs `[agent] command`. It has no sessions: every exchange starts it anew."""
 
     name = "command"
+    mounts: tuple[Mount, ...] = ()
 
     def __init__(self, alive: Alive = never) -> None:
         self._alive = alive

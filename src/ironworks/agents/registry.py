@@ -4,13 +4,21 @@ import difflib
 from collections.abc import Callable, Mapping
 
 from ironworks.agents.builtin import BuiltinAgent
+from ironworks.agents.claude_code import CLAUDE_CODE, ClaudeCodeAgent
 from ironworks.agents.command import COMMAND_HINT, NO_COMMAND, CommandAgent
 from ironworks.agents.exchange import Alive, never
+from ironworks.agents.program import Program, programs_folder
 from ironworks.core.errors import ConfigError
 from ironworks.core.ports import Agent
 from ironworks.core.settings import AgentSettings
 
-AGENTS: Mapping[str, Callable[[Alive], Agent]] = {"builtin": BuiltinAgent, "command": CommandAgent}
+AGENTS: Mapping[str, Callable[[Alive], Agent]] = {
+    "builtin": BuiltinAgent,
+    "claude-code": ClaudeCodeAgent,
+    "command": CommandAgent,
+}
+PROGRAMS: Mapping[str, Program] = {"claude-code": CLAUDE_CODE}
+"""What must be installed before an agent can work."""
 
 
 def agent_named(name: str, *, alive: Alive = never) -> Agent:
@@ -28,3 +36,9 @@ def check_agent(settings: AgentSettings) -> str:
     if name == CommandAgent.name and not settings.command:
         raise ConfigError(NO_COMMAND, hint=COMMAND_HINT)
     return name
+
+
+def install_program(name: str, say: Callable[[str], None]) -> None:
+    """Fetch what agent `name` needs, unless it is there. ConfigError says what is in the way."""
+    if name in PROGRAMS:
+        PROGRAMS[name].install(programs_folder(), say)

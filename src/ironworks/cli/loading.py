@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ironworks.agents.registry import check_agent
+from ironworks.agents.registry import check_agent, install_program
 from ironworks.app.base import base_reader
 from ironworks.app.configuration import NO_OVERRIDES, Loaded, Overrides, load
 from ironworks.app.place import Place
@@ -14,7 +14,7 @@ def loaded_for(place: Place, config: Path | None, overrides: Overrides = NO_OVER
     """The settings that count. Raises ConfigError for whatever could only fail later, in a sandbox."""
     loaded = load(place, base_reader(place.root), file=config, overrides=overrides)
     for agent in (loaded.settings.agent, *loaded.settings.stages.values()):
-        check_agent(agent)
+        install_program(check_agent(agent), note)
     for warning in (*loaded.warnings, *_missing_keys(loaded)):
         note(f"warning: {warning}")
     return loaded

@@ -174,6 +174,11 @@ class Agent(Protocol):
 
     name: str
 
+    @property
+    def mounts(self) -> tuple[Mount, ...]:
+        """What its sandboxes must show it; ConfigError when that is not installed."""
+        ...
+
     async def run(self, sandbox: Sandbox, task: AgentTask, transcript: Transcript) -> AgentAnswer:
         """One exchange. Never raises for what the agent does; SandboxError when the sandbox died."""
         ...

@@ -239,7 +239,8 @@ def _grant(line: Line, stage: Stage, number: int) -> Grant:
 
 
 def _mounts(line: Line, settings: AgentSettings) -> list[Mount]:
-    mounts = [line.floor.bench.mount]
+    agent = line.floor.parts.agent(settings.use, time.monotonic)
+    mounts = [line.floor.bench.mount, *agent.mounts]
     if settings.dir:
         mounts.append(Mount(host=str(line.floor.parts.repository / settings.dir), inside="/agent"))
     return mounts

@@ -3,10 +3,12 @@
 import hashlib
 import json
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ironworks.agents.prompt import HEADER
+from ironworks.core.ports import WORK_DIR
 from ironworks.testing.script import SayStep, Seen, Step, TokenCount
 
 INTERRUPTED = "interrupted:"
@@ -55,6 +57,8 @@ def flaw(messages: list[Any]) -> str:
     """What a real provider would refuse about the conversation; empty if nothing."""
     waiting: set[str] = set()
     for message in messages:
+        if isinstance(message, dict) and message.get("role") == "system":
+            continue  # Notes on the way, which some clients put between a call and its result.
         blocks = blocks_of(message)
         given = {str(block.get("tool_use_id")) for block in blocks if block.get("type") == "tool_result"}
         if given != waiting:
@@ -84,13 +88,9 @@ def answer(step: Step, request: dict[str, Any], about: Seen, usage: TokenCount) 
     """The whole message that `step` gives; the same request gets the same ids."""
     content: list[dict[str, Any]] = [{"type": "text", "text": step.text}] if step.text else []
     if not isinstance(step, SayStep):
+        name, arguments = _call(step, request)
         content.append(
-            {
-                "type": "tool_use",
-                "id": _id("toolu", request, about),
-                "name": step.kind,
-                "input": _arguments(step),
-            }
+            {"type": "tool_use", "id": _id("toolu", request, about), "name": name, "input": arguments}
         )
     return {
         "id": _id("msg", request, about),
@@ -102,6 +102,42 @@ def answer(step: Step, request: dict[str, Any], about: Seen, usage: TokenCount) 
         "stop_sequence": None,
         "usage": usage.model_dump(),
     }
+
+
+def _call(step: Step, request: dict[str, Any]) -> tuple[str, Any]:
+    """Name and input of the tool that does it, among those the client offers."""
+    tools = request.get("tools")
+    offered = (
+        {tool.get("name") for tool in tools if isinstance(tool, dict)} if isinstance(tools, list) else set()
+    )
+    if "Bash" in offered and step.kind not in offered:
+        return _claude_code_call(step, "StructuredOutput" in offered)
+    return step.kind, _arguments(step)
+
+
+def _claude_code_call(step: Step, typed: bool) -> tuple[str, Any]:
+    """The same with Claude Code's tools, which want absolute paths."""
+    if step.kind == "read":
+        return "Read", {"file_path": f"{WORK_DIR}/{step.path}"}
+    if step.kind == "write":
+        return "Write", {"file_path": f"{WORK_DIR}/{step.path}", "content": step.content}
+    if step.kind == "edit":
+        return "Edit", {
+            "file_path": f"{WORK_DIR}/{step.path}",
+            "old_string": step.old,
+            "new_string": step.new,
+        }
+    if step.kind == "handoff" and typed:
+        return "StructuredOutput", step.value
+    return "Bash", {"command": _command(step)}
+
+
+def _command(step: Step) -> str:
+    if step.kind == "ask":
+        return f"iw ask {shlex.quote(step.question)}"
+    if step.kind == "handoff":
+        return f"printf %s {shlex.quote(json.dumps(step.value))} >/tmp/handoff && iw handoff /tmp/handoff"
+    return step.command if step.kind == "bash" else "iw check"
 
 
 def _arguments(step: Step) -> Any:

@@ -1,0 +1,176 @@
+"""Claude Code, headless: a pinned program, one session on the sandbox's disk, a typed answer."""
+
+import json
+import uuid
+from pathlib import Path
+from typing import Any
+
+from ironworks.agents.exchange import Alive, never, run_program
+from ironworks.agents.model import model_of
+from ironworks.agents.program import Build, Program, programs_folder
+from ironworks.core.handoffs import ANSWERS
+from ironworks.core.ports import AgentAnswer, AgentTask, Mount, Sandbox, Transcript
+
+CLAUDE_CODE = Program(
+    name="claude-code",
+    version="2.1.332",
+    builds={
+        "x86_64": Build(
+            "@anthropic-ai/claude-code-linux-x64",
+            "a2df1f41bb00250992926420d0063f89b127cb81abdd284dbefb80c50ff1d026",
+        ),
+        "aarch64": Build(
+            "@anthropic-ai/claude-code-linux-arm64",
+            "50c305fcb8912851ce774429131d94ed6f84edbe3d8d0ed7a59dade5d893acc0",
+        ),
+    },
+    member="package/claude",
+    wheel="claude-agent-sdk==0.2.189",
+    wheel_member="claude_agent_sdk/_bundled/claude",
+)
+ENV = {
+    "CLAUDE_CONFIG_DIR": "/home/agent/.claude",
+    # Else it talks to its maker at every start, whatever base URL it is given.
+    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+    "CLAUDE_CODE_MAX_RETRIES": "4",
+    # As root it would refuse to work without asking; nobody is there to be asked.
+    "IS_SANDBOX": "1",
+}
+SETTINGS = {"attribution": {"commit": "", "pr": ""}, "includeCoAuthoredBy": False}
+SERVER_TOOLS = "WebFetch,WebSearch"
+"""They run at the provider, where nobody can bound what they cost or reach."""
+SESSION = """\
+if ls "$CLAUDE_CONFIG_DIR"/projects/*/"$SESSION".jsonl >/dev/null 2>&1
+then set -- "$@" --resume "$SESSION"
+else set -- "$@" --session-id "$SESSION"
+fi
+exec "$@" <"$IRONWORKS_PROMPT\""""
+"""Its own record tells whether the session exists: a crash may have come before or after it was begun."""
+NAMES = uuid.UUID("6f0f9a51-6d0c-4c55-9a77-1d1f0c5e7a11")
+MAX_WORDS = 4_000
+
+
+class ClaudeCodeAgent:
+    """Runs in the repository root. What it may do is decided by its sandbox, so it never asks.
+
+    Settings and hooks of the repository are not read; its CLAUDE.md is.
+    """
+
+    name = "claude-code"
+
+    def __init__(self, alive: Alive = never, *, folder: Path | None = None) -> None:
+        self._alive = alive
+        self._folder = folder or programs_folder()
+
+    @property
+    def mounts(self) -> tuple[Mount, ...]:
+        return (CLAUDE_CODE.mount(self._folder),)
+
+    async def run(self, sandbox: Sandbox, task: AgentTask, transcript: Transcript) -> AgentAnswer:
+        """`task.session` is continued if the sandbox has it, else begun under that name."""
+        session = task.session or f"{task.stage}-{task.issue.id}"
+        model = model_of(task, "Claude Code")
+        env = {
+            **task.env,
+            **ENV,
+            "ANTHROPIC_BASE_URL": model["base_url"],
+            "ANTHROPIC_API_KEY": model["key"],
+            "SESSION": str(uuid.uuid5(NAMES, session)),
+        }
+        output = _Output(transcript)
+        answer = await run_program(
+            sandbox,
+            task.model_copy(update={"env": env}),
+            transcript,
+            ["sh", "-c", SESSION, "sh", *_arguments(task, model["model"])],
+            alive=self._alive,
+            on_line=output.line,
+            session=session,
+        )
+        return output.completed(answer)
+
+
+def _arguments(task: AgentTask, model: str) -> list[str]:
+    schema = json.dumps(ANSWERS[task.stage].model_json_schema(), separators=(",", ":"))
+    effort = ["--effort", task.settings.effort] if task.settings.effort else []
+    return [
+        CLAUDE_CODE.inside, "-p", "--output-format", "stream-json", "--verbose",
+        "--dangerously-skip-permissions", "--setting-sources", "user", "--strict-mcp-config",
+        "--settings", json.dumps(SETTINGS), "--disallowedTools", SERVER_TOOLS,
+        "--model", model, *effort, "--json-schema", schema,
+    ]  # fmt: skip
+
+
+class _Output:
+    """Reads the event lines: tells the transcript, keeps the result. Lines come from a sandbox."""
+
+    def __init__(self, transcript: Transcript) -> None:
+        self._transcript = transcript
+        self._result: dict[str, Any] = {}
+        self._counted: set[str] = set()
+
+    def line(self, line: bytes) -> None:
+        try:
+            event: Any = json.loads(line)
+        except (ValueError, RecursionError):
+            return
+        if not isinstance(event, dict):
+            return
+        if event.get("type") == "result":
+            self._result = event
+        elif event.get("type") == "system" and event.get("subtype") == "api_retry":
+            reason, delay_s = str(event.get("error")), _number(event.get("retry_delay_ms")) / 1000
+            self._transcript.event("retry", reason=reason, delay_s=delay_s)
+        elif event.get("type") in {"assistant", "user"} and isinstance(event.get("message"), dict):
+            self._message(event["message"])
+
+    def _message(self, message: dict[str, Any]) -> None:
+        content = message.get("content")
+        for block in content if isinstance(content, list) else []:
+            if isinstance(block, dict):
+                self._block(block)
+        usage, id = message.get("usage"), str(message.get("id"))
+        # One message comes as an event for each of its blocks, each time with the same usage.
+        if isinstance(usage, dict) and id not in self._counted:
+            self._counted.add(id)
+            counts = {name: _number(count) for name, count in usage.items() if name.endswith("_tokens")}
+            self._transcript.event("usage", model=str(message.get("model")), **counts)
+
+    def _block(self, block: dict[str, Any]) -> None:
+        kind = block.get("type")
+        if kind == "text":
+            self._transcript.event("message", text=str(block.get("text")))
+        elif kind == "thinking":
+            self._transcript.event("thinking", text=str(block.get("thinking")))
+        elif kind == "tool_use":
+            given = json.dumps(block.get("input"))
+            self._transcript.event("tool_call", name=str(block.get("name")), input=given)
+        elif kind == "tool_result":
+            ok = not block.get("is_error")
+            self._transcript.event("tool_result", name="", ok=ok, text=_text(block.get("content")))
+
+    def completed(self, answer: AgentAnswer) -> AgentAnswer:
+        """The answer with what the result says: an exit code of 0 is no success, nor is silence."""
+        result = self._result
+        words = str(result.get("result") or "; ".join(map(str, result.get("errors") or [])))[:MAX_WORDS]
+        if answer.ending != "exited":
+            return answer
+        if result.get("is_error"):
+            self._transcript.event("error", message=words)
+            code = answer.exit_code or 1
+            return answer.model_copy(update={"exit_code": code, "handoff": None, "detail": words})
+        if answer.exit_code == 0 and not result:
+            return answer.model_copy(update={"exit_code": 1, "handoff": None, "detail": "it gave no result"})
+        if answer.exit_code == 0 and "structured_output" in result:
+            return answer.model_copy(update={"handoff": json.dumps(result["structured_output"])})
+        return answer.model_copy(update={"detail": answer.detail or words})
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, list):
+        return "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
+    return str(content)
+
+
+def _number(value: Any) -> float:
+    return value if isinstance(value, int | float) else 0
