@@ -108,6 +108,7 @@ class _Output:
         self._transcript = transcript
         self._result: dict[str, Any] = {}
         self._counted: set[str] = set()
+        self._tools: dict[str, str] = {}
 
     def line(self, line: bytes) -> None:
         try:
@@ -144,10 +145,11 @@ class _Output:
             self._transcript.event("thinking", text=str(block.get("thinking")))
         elif kind == "tool_use":
             given = json.dumps(block.get("input"))
+            self._tools[str(block.get("id"))] = str(block.get("name"))
             self._transcript.event("tool_call", name=str(block.get("name")), input=given)
         elif kind == "tool_result":
-            ok = not block.get("is_error")
-            self._transcript.event("tool_result", name="", ok=ok, text=_text(block.get("content")))
+            ok, name = not block.get("is_error"), self._tools.get(str(block.get("tool_use_id")), "")
+            self._transcript.event("tool_result", name=name, ok=ok, text=_text(block.get("content")))
 
     def completed(self, answer: AgentAnswer) -> AgentAnswer:
         """The answer with what the result says: an exit code of 0 is no success, nor is silence."""

@@ -120,7 +120,8 @@ class _Output:
     def _split(self, data: bytes, on_line: OnLine) -> None:
         *lines, rest = (self._line + data).split(b"\n")
         for line in lines:
-            on_line(line)
+            if line[:1] == b"{":  # Nothing else is an event, and a flood of other lines must cost nothing.
+                on_line(line)
         # A line without an end is no event: what is kept of it cannot be parsed, and is dropped there.
         self._line = rest[:MAX_EVENT_LINE]
 

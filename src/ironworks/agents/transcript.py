@@ -43,6 +43,11 @@ class FileTranscript:
             line = _encoded({"at": at, "kind": kind, "cut": True, "start": start})
         self._append("events.jsonl", line)
 
+    @property
+    def dropped(self) -> int:
+        """Bytes that were not kept, because there were too many or a line was too long."""
+        return sum(file.dropped for file in self._files.values())
+
     def close(self) -> None:
         for file in self._files.values():
             file.close()
@@ -74,9 +79,11 @@ class _BoundedFile:
         self._size = 0
         self._column = 0
         self._full = False
+        self.dropped = 0
 
     def append(self, data: bytes) -> None:
         if self._full or not data:
+            self.dropped += len(data)
             return
         if self._descriptor < 0:
             self._descriptor = os.open(
@@ -86,6 +93,7 @@ class _BoundedFile:
         data = self._fold(data)
         if self._size + len(data) > self._limit:
             self._full = True
+            self.dropped += self._size + len(data) - self._limit
             marker = f"\n[ironworks: no more than {self._limit} bytes are kept]\n".encode()
             data = data[: max(0, self._limit - self._size)] + marker
         while data:
@@ -95,8 +103,9 @@ class _BoundedFile:
 
     def _fold(self, data: bytes) -> bytes:
         """Cuts what goes beyond MAX_LINE in a line, also across calls."""
-        if self._column + len(data) <= MAX_LINE and b"\n" not in data:
-            self._column += len(data)
+        first, last = data.find(b"\n"), data.rfind(b"\n")
+        if len(data) <= MAX_LINE and self._column + (len(data) if first < 0 else first) <= MAX_LINE:
+            self._column = self._column + len(data) if first < 0 else len(data) - last - 1
             return data
         lines = data.split(b"\n")
         kept = []

@@ -135,12 +135,15 @@ class FindingReproduced(Event):
     claim: str
 
 
+Limit = Literal["pids", "memory", "output"]
+
+
 class LimitReached(Event):
     """A sandbox wanted more than it may have, and did not get it."""
 
     kind: Literal["LimitReached"] = "LimitReached"
     stage: Stage
-    limit: Literal["pids", "memory", "output"]
+    limit: Limit
     detail: str
 
 

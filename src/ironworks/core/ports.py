@@ -45,6 +45,10 @@ class SandboxUsage(Model):
     cpu_s: float = 0.0
     memory_peak_bytes: int = 0
     disk_bytes: int = 0
+    pids_refused: int = 0
+    """How often it wanted one process more than it may have, since it was booted."""
+    oom_kills: int = 0
+    """How many of its processes were ended since it was booted because it wanted too much memory."""
 
 
 class Sandbox(Protocol):

@@ -11,7 +11,7 @@ from ironworks.agents.dialog import Dialog, converse
 from ironworks.agents.prompt import PromptContext, render
 from ironworks.agents.transcript import FileTranscript
 from ironworks.core.errors import SandboxError
-from ironworks.core.events import StageFinished, StageStarted
+from ironworks.core.events import Limit, LimitReached, StageFinished, StageStarted
 from ironworks.core.handoffs import ANSWERS
 from ironworks.core.models import AgentStage, Model, Stage
 from ironworks.core.ports import AgentTask, Mount, Sandbox
@@ -22,6 +22,8 @@ from ironworks.egress.grant import Grant
 from ironworks.engine.floor import Station
 from ironworks.engine.line import Line, Parked
 
+MUCH_OUTPUT = 1_000_000
+"""Bytes."""
 STAGE_OF: dict[AgentStage, Stage] = {
     "triage": "triage",
     "work": "work",
@@ -61,6 +63,8 @@ class Exchange(Model):
     cost_usd: float = 0.0
     duration_s: float = 0.0
     cpu_s: float = 0.0
+    pids_refused: int = 0
+    oom_kills: int = 0
 
 
 STOPPED = Exchange(trouble="stalled", detail="the run was stopped")
@@ -101,6 +105,8 @@ async def _attempt(line: Line, question: Question, attempt: int) -> Exchange:
     finally:
         transcript.close()
     exchange = exchange.model_copy(update={"duration_s": time.monotonic() - began})
+    for reached in _limits(line, stage, exchange, transcript.dropped):
+        await line.record(reached, reached.limit, question.label, attempt)
     await line.record(_finished(line, stage, number, exchange), question.label, attempt)
     return exchange
 
@@ -124,7 +130,8 @@ async def _in_station(
         if question.finish is not None:
             await question.finish(station, exchange)
         usage = await station.sandbox.usage()
-        return exchange.model_copy(update={"cpu_s": usage.cpu_s})
+        limits = {"pids_refused": usage.pids_refused, "oom_kills": usage.oom_kills}
+        return exchange.model_copy(update={"cpu_s": usage.cpu_s, **limits})
 
 
 async def _once(
@@ -221,6 +228,25 @@ def _trouble(dialog: Dialog, desk: ToolDesk, attachment: Attachment) -> tuple[Pa
     if attachment.provider_failure:
         return "provider", attachment.provider_failure
     return "attempts", f"no valid handoff ({dialog.ending}): {dialog.detail}"
+
+
+def _limits(line: Line, stage: Stage, exchange: Exchange, dropped: int) -> list[LimitReached]:
+    """What the sandbox wanted and did not get; cut lines alone are no news."""
+    pids, kills = exchange.pids_refused, exchange.oom_kills
+    reached: list[tuple[Limit, int, str]] = [
+        ("pids", pids, f"it wanted more processes than it may have: refused, {pids} x"),
+        ("memory", kills, f"it wanted more memory than it may have: processes ended, {kills} x"),
+        (
+            "output",
+            dropped if dropped > MUCH_OUTPUT else 0,
+            f"it printed {dropped / 1e6:.0f} MB too much; dropped",
+        ),
+    ]
+    return [
+        LimitReached(run=line.floor.run, issue=line.id, stage=stage, limit=limit, detail=detail)
+        for limit, count, detail in reached
+        if count
+    ]
 
 
 def _grant(line: Line, stage: Stage, number: int) -> Grant:

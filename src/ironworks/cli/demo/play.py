@@ -144,7 +144,9 @@ async def _judged(wanted: Play, report: RunReport) -> Result:
     graded = wanted.folder / "grades.json"
     if not graded.exists():
         config = wanted.folder / "operator" / "grade.toml"
-        config.write_text(f"[project]\nhidden_tests = {json.dumps(str(wanted.hidden))}\n", "utf-8")
+        operator = config.with_name("factory-1.toml").read_text("utf-8")
+        hidden = f"\n[project]\nhidden_tests = {json.dumps(str(wanted.hidden))}\n"
+        config.write_text(operator + hidden, "utf-8")
         words = ["grade", "main", INTEGRATION_BRANCH, "--config", str(config), "--json"]
         write_whole(graded, json.dumps(await _said(wanted, *words)))
     grades = tuple(Grade.model_validate(grade) for grade in json.loads(graded.read_text("utf-8")))

@@ -4,6 +4,7 @@ import json
 import os
 
 from ironworks.core.errors import ConfigError
+from ironworks.sandbox.local.cgroup import Cgroups
 
 SCRIPTED = """\
 [agent]
@@ -22,6 +23,10 @@ prepare = ["pip"]
 kind = "anthropic"
 base_url = "{base_url}"
 key = "env:DEMO_KEY"
+"""
+PIDS = """
+[sandbox]
+pids = 400
 """
 LIVE = """\
 [agent]
@@ -45,7 +50,9 @@ PROVIDER = "https://api.anthropic.com"
 
 def scripted_settings(base_url: str, parallel: int, *, chaos: bool) -> str:
     """Of a factory whose model is played at `base_url`."""
-    return SCRIPTED.format(base_url=base_url, parallel=parallel, silence_s=12 if chaos else 120)
+    settings = SCRIPTED.format(base_url=base_url, parallel=parallel, silence_s=12 if chaos else 120)
+    limited = chaos and "pids_limit" in Cgroups("ironworks-demo").capabilities()
+    return settings + (PIDS if limited else "")
 
 
 def live_settings(agent: str, model: str, budget_usd: float) -> str:

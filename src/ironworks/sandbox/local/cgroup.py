@@ -48,6 +48,20 @@ class Group:
                     return int((folder / name).read_text("ascii"))
         return 0
 
+    def pids_refused(self) -> int:
+        return self._count("pids.events", "max")
+
+    def oom_kills(self) -> int:
+        return self._count("memory.events", "oom_kill") or self._count("memory.oom_control", "oom_kill")
+
+    def _count(self, file: str, name: str) -> int:
+        """The number after `name` in a file of counters; 0 where the kernel does not tell."""
+        for folder in self.folders:
+            with contextlib.suppress(OSError, ValueError, KeyError):
+                pairs = (line.split() for line in (folder / file).read_text("ascii").splitlines())
+                return int({pair[0]: pair[1] for pair in pairs}[name])
+        return 0
+
 
 class Cgroups:
     """The groups of one backend. `tag` tells them from those of other backends on the host."""

@@ -99,6 +99,8 @@ class LocalSandbox:
             cpu_s=float(str(answer["cpu_s"])),
             memory_peak_bytes=peak_bytes,
             disk_bytes=await asyncio.to_thread(self._disk.size_bytes),
+            pids_refused=self._group.pids_refused(),
+            oom_kills=self._group.oom_kills(),
         )
 
     async def stop(self) -> None:
