@@ -10,7 +10,7 @@ from ironworks.core.clock import SystemClock
 from ironworks.core.errors import CapabilityError
 from ironworks.core.events import Event
 from ironworks.core.models import Issue
-from ironworks.core.ports import GATEWAY_PORT, AgentTask, SandboxSpec
+from ironworks.core.ports import GATEWAY_PORT, AgentTask, Mount, SandboxSpec
 from ironworks.core.settings import AgentSettings, NetworkSettings, Price, ProviderSettings
 from ironworks.egress.attachment import Attachment
 from ironworks.egress.gateway import Gateway
@@ -37,9 +37,9 @@ class Place:
         self._gateways: list[Gateway] = []
         self._store = Store(folder / "ironworks.db")
 
-    async def boot(self) -> None:
+    async def boot(self, *mounts: Mount) -> None:
         """Also again, on the disk that is left."""
-        self.sandbox = await self.backend.create(SandboxSpec(name="agent-1"))
+        self.sandbox = await self.backend.create(SandboxSpec(name="agent-1", mounts=mounts))
 
     def connect(self, base_url: str = NOWHERE, tools: Tools | None = None, **grant: object) -> Attachment:
         provider = ProviderSettings(base_url=base_url, key="env:KEY", prices={"*": PRICE})

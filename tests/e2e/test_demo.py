@@ -1,5 +1,6 @@
 """The demo, as a newcomer starts it: ten issues in, nine merged changes out, every trap named."""
 
+import asyncio
 import json
 import os
 import random
@@ -8,12 +9,21 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ironworks.agents.claude_code import CLAUDE_CODE
+from ironworks.agents.program import programs_folder
+from ironworks.cli.demo.comparison import REFERENCE, differences, summary
+from ironworks.core.errors import ConfigError
+from ironworks.core.report import IssueReport, RunReport
+from ironworks.sandbox.local.cgroup import Cgroups
 from ironworks.store.reader import Reader
+from ironworks.testing.demo.cast import Cast
+from ironworks.testing.model import ScriptedModel
 
 TIMEOUT_S = 400
 PLANTED = {
@@ -39,7 +49,7 @@ class Stage:
 
     def start(self, *words: str, **env: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "ironworks", "demo", "--dir", str(self.folder), *words]
-        kept = ("PATH", "LANG", "PIP_CERT", "SSL_CERT_FILE", "PIP_INDEX_URL")
+        kept = ("PATH", "LANG", "PIP_CERT", "SSL_CERT_FILE", "PIP_INDEX_URL", "XDG_DATA_HOME")
         own = {name: os.environ[name] for name in kept if name in os.environ}
         return subprocess.Popen(
             [*command, "--seed", str(self.seed)],
@@ -117,7 +127,9 @@ def check(stage: Stage, document: dict[str, Any]) -> None:
     assert len(claimed) == 10, "an issue was worked on by two factories"
     assert {number for number, _ in claimed} == {1, 2}
     assert 0 < report["critical_path_s"] < report["wall_s"] < report["serial_s"]
-    assert report["cost_usd"] > 0
+    scripted = json.loads(REFERENCE.read_text("utf-8"))
+    assert summary(RunReport.model_validate(report))["issues"] == scripted["issues"]
+    assert report["cost_usd"] == pytest.approx(scripted["cost_usd"], rel=0.1)
 
 
 @pytest.mark.slow
@@ -137,9 +149,9 @@ def test_any_order_of_issues_and_events_ends_the_same(tmp_path: Path, seed: int)
     check(stage, stage.report())
 
 
-def killed_at(stage: Stage, after_s: float) -> bool:
+def killed_at(stage: Stage, after_s: float, *words: str, **env: str) -> bool:
     """Start the demo and kill it with all it started; False when it had ended before."""
-    process = stage.start("--json")
+    process = stage.start(*(words or ("--json",)), **env)
     try:
         process.communicate(timeout=after_s)
         return False
@@ -203,6 +215,93 @@ def test_the_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     code, _, err = stage.play()
     assert code == 2 and "is not empty" in err
     assert [path.name for path in stage.folder.iterdir()] == ["mine"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(450)
+@pytest.mark.spec("DM-4")
+def test_in_chaos_the_hostile_are_caught_and_the_others_land(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    code, out, err = stage.play("--chaos", "--json")
+    assert code == 1, f"{out[-3000:]}\n{err[-3000:]}"
+    document = json.loads(out)
+    report = document["report"]
+    rests = {slug(issue["id"]): (issue["state"], issue["reason"]) for issue in report["issues"]}
+    scripted = json.loads(REFERENCE.read_text("utf-8"))["issues"]
+    assert {name: state for name, (state, _) in rests.items() if name in scripted} == {
+        name: entry["state"] for name, entry in scripted.items()
+    }
+    assert {name: rest for name, rest in rests.items() if name not in scripted} == {
+        "make-it-ten-times-faster": ("parked", "over_budget"),
+        "tidy-up-all-of-it": ("parked", "stalled"),
+        "use-every-processor": ("parked", "needs_input"),
+        "say-how-often-it-is-used": ("parked", "needs_input"),
+        "rename-the-project": ("parked", "attempts"),
+        "log-everything": ("parked", "needs_input"),
+    }
+    caught = {(catch["by"], catch["code"], slug(catch["issue"])) for catch in report["caught"]}
+    assert caught >= PLANTED | {
+        ("budget", "over-budget", "make-it-ten-times-faster"),
+        ("watchdog", "stalled", "tidy-up-all-of-it"),
+        ("gateway", "egress-denied", "say-how-often-it-is-used"),
+        ("verifier", "empty", "rename-the-project"),
+        ("sandbox", "limit-output", "log-everything"),
+    }
+    if "pids_limit" in Cgroups("ironworks-test").capabilities():
+        assert ("sandbox", "limit-pids", "use-every-processor") in caught
+    spent = {slug(issue["id"]): issue["cost_usd"] for issue in report["issues"]}
+    assert 2.5 < spent["make-it-ten-times-faster"] <= 3.0
+    assert [(grade["passed"], grade["total"]) for grade in document["grades"]] == [(0, 9), (9, 9)]
+
+
+@pytest.fixture
+async def provider() -> AsyncIterator[dict[str, str]]:
+    """The scripted model, posing as a provider: the variables that lead there."""
+    async with ScriptedModel(Cast(pace_s=0.3)) as model:
+        yield {"ANTHROPIC_BASE_URL": model.base_url, "ANTHROPIC_API_KEY": "sk-test-live"}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.spec("DM-5", "AG-18", "AG-21")
+@pytest.mark.parametrize("kill_after_s", [0, 30])
+async def test_claude_code_does_the_whole_backlog(
+    tmp_path: Path, provider: dict[str, str], kill_after_s: float
+) -> None:
+    """Also when everything is killed in the middle."""
+    try:
+        await asyncio.to_thread(CLAUDE_CODE.install, programs_folder(), print)
+    except ConfigError as error:
+        pytest.skip(f"needs Claude Code from a package registry: {error}")
+    stage = Stage(tmp_path)
+    env = {**provider, "XDG_DATA_HOME": str(programs_folder().parents[1])}
+    words = ("--live", "--agent", "claude-code", "--budget-usd", "9", "--json")
+    if kill_after_s:
+        assert await asyncio.to_thread(killed_at, stage, kill_after_s, *words, **env)
+    code, out, err = await asyncio.to_thread(stage.play, *words, **env)
+    assert code == 0, f"{out[-3000:]}\n{err[-3000:]}"
+    document = json.loads(out)
+    check_after_kills(stage, document)
+    if not kill_after_s:
+        *same, cost = document["differences"]
+        assert not same and cost.startswith("cost: $")
+
+
+@pytest.mark.spec("DM-5")
+def test_a_live_demo_says_what_went_otherwise_than_scripted(tmp_path: Path) -> None:
+    script = json.loads(REFERENCE.read_text("utf-8"))["issues"]
+    issues = [
+        IssueReport(id=f"{name}-1a2b3c4d", title=name, state=entry["state"], rounds=entry["rounds"])
+        for name, entry in script.items()
+        if name != "links-that-expire"
+    ]
+    issues[0] = issues[0].model_copy(update={"state": "parked", "rounds": 3})
+    lines = differences(RunReport(run="r", issues=tuple(issues)))
+    name = issues[0].id.rpartition("-")[0]
+    assert f"{name}: parked, {script[name]['state']} in the script" in lines
+    assert f"{name}: 3 rounds, {script[name]['rounds']} in the script" in lines
+    assert "links-that-expire: not worked on" in lines
+    assert "the-first-link-has-no-code: did not walk into the trap of the script: claim-contradicted" in lines
 
 
 @pytest.mark.spec("DM-5")

@@ -44,8 +44,13 @@ if ls "$CLAUDE_CONFIG_DIR"/projects/*/"$SESSION".jsonl >/dev/null 2>&1
 then set -- "$@" --resume "$SESSION"
 else set -- "$@" --session-id "$SESSION"
 fi
+told=$(cat CLAUDE.md AGENTS.md 2>/dev/null | head -c 60000)
+[ -z "$told" ] || set -- "$@" --append-system-prompt "$told"
 exec "$@" <"$IRONWORKS_PROMPT\""""
-"""Its own record tells whether the session exists: a crash may have come before or after it was begun."""
+"""Its own record tells whether the session exists: a crash may have come before or after it was begun.
+
+Without the repository's settings it reads none of the repository's advice either: that is handed to it.
+"""
 NAMES = uuid.UUID("6f0f9a51-6d0c-4c55-9a77-1d1f0c5e7a11")
 MAX_WORDS = 4_000
 
@@ -53,7 +58,7 @@ MAX_WORDS = 4_000
 class ClaudeCodeAgent:
     """Runs in the repository root. What it may do is decided by its sandbox, so it never asks.
 
-    Settings and hooks of the repository are not read; its CLAUDE.md is.
+    Settings and hooks of the repository are not read; its CLAUDE.md and AGENTS.md are.
     """
 
     name = "claude-code"

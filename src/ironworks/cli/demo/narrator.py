@@ -1,5 +1,6 @@
 """What the demo says: before, while it happens, and in the end."""
 
+import shlex
 import shutil
 import sys
 from collections.abc import Iterator
@@ -95,17 +96,31 @@ def _stage(event: ev.StageFinished) -> str:
     return f"worked: {event.outcome}" if event.stage == "work" else ""
 
 
-def conclude(report: RunReport, grades: tuple[Grade, ...], merged: str, folder: Path | None) -> None:
-    """The report, the grades, the merge, and what to type next. `folder`: where all is kept, if it is."""
-    step = f"git -C {folder / 'tiny-links'} log --graph --oneline main" if folder else "ironworks init"
-    say("\n" + as_text(report.model_copy(update={"next": ""})).removesuffix("\n\nnext: "))
-    say(f"\nA real model would have cost {dollars(report.cost_usd)} by list price.")
+def conclude(report: RunReport, grades: tuple[Grade, ...], merged: str) -> None:
+    """The report, the human's part, the grades."""
+    say("\n" + as_text(report.model_copy(update={"next": ""})).removesuffix("\n\nnext: ") + "\n")
     if merged:
         say(f"The human's part: `ironworks pr merge integration` moved main to {merged[:12]}.")
     for when, grade in zip(("before", "after"), grades, strict=False):
         say(f"{when}: {graded(grade).splitlines()[0]}")
-    say(f"\nnext{'' if folder else ', in a repository of your own'}: {step}")
-    if not folder and (found := off_path()):
+
+
+def at_list_price(report: RunReport) -> None:
+    say(f"A real model would have cost {dollars(report.cost_usd)} by list price.")
+
+
+def unlike(differences: list[str]) -> None:
+    """What a real model did differently."""
+    say("\nUnlike the script:\n" + "\n".join(f"  {line}" for line in differences))
+
+
+def point_on(folder: Path | None) -> None:
+    """What to type next. `folder`: where all is kept, if it is."""
+    if folder:
+        say(f"\nnext: git -C {shlex.quote(str(folder / 'tiny-links'))} log --graph --oneline main")
+        return
+    say("\nnext, in a repository of your own: ironworks init")
+    if found := off_path():
         say(f'  after: export PATH="{found}:$PATH"')
 
 

@@ -10,7 +10,8 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ironworks.cli.demo.narrator import Narrator, conclude, introduce
+from ironworks.cli.demo.comparison import differences
+from ironworks.cli.demo.narrator import Narrator, at_list_price, conclude, introduce, point_on, unlike
 from ironworks.cli.demo.troupe import Troupe, called
 from ironworks.cli.output import print_json
 from ironworks.cli.summary import freeze, write_whole
@@ -76,10 +77,13 @@ async def play(wanted: Play, *, as_json: bool, kept: bool) -> int:
                 "grades": [grade.model_dump(mode="json") for grade in result.grades],
                 "merged": result.merged,
                 "seed": wanted.seed,
+                "differences": differences(report) if wanted.live else [],
             }
         )
     else:
-        conclude(result.report, result.grades, result.merged, wanted.folder if kept else None)
+        conclude(result.report, result.grades, result.merged)
+        unlike(differences(report)) if wanted.live else at_list_price(report)
+        point_on(wanted.folder if kept else None)
     return result.exit_code
 
 

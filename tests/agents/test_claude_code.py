@@ -1,0 +1,255 @@
+"""The real Claude Code, in a real sandbox, behind the real gateway; only the model is played."""
+
+import asyncio
+import json
+import shlex
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from tests.agents.conftest import ENV, Place, task_for
+
+from ironworks.agents.claude_code import CLAUDE_CODE, ClaudeCodeAgent, _arguments
+from ironworks.agents.claude_code import ENV as OWN_ENV
+from ironworks.agents.dialog import Dialog, converse
+from ironworks.agents.program import programs_folder
+from ironworks.agents.prompt import header
+from ironworks.agents.transcript import FileTranscript
+from ironworks.core.errors import ConfigError, SandboxError
+from ironworks.core.events import EgressDenied
+from ironworks.core.handoffs import WorkReport
+from ironworks.core.ports import AgentAnswer
+from ironworks.testing.model import ScriptedModel, _Reply
+from ironworks.testing.script import (
+    BashStep,
+    EditStep,
+    Fault,
+    HandoffStep,
+    ReadStep,
+    SayStep,
+    Scene,
+    Script,
+    Step,
+    TokenCount,
+    WriteStep,
+)
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+DONE = HandoffStep(value={"status": "done", "summary": "It adds.", "tests_pass": True})
+PROMPT = header("work", "fix-add", 1) + "\nPlease mend it."
+AGAIN = header("work", "fix-add", 2) + "\nOnce more."
+
+
+class Recording(ScriptedModel):
+    """Keeps what was asked, word by word."""
+
+    def __init__(self) -> None:
+        super().__init__(Script())
+        self.bodies: list[dict[str, Any]] = []
+        self.second = asyncio.Event()
+
+    async def _answer(self, body: bytes, key: str, reply: _Reply) -> None:
+        self.bodies.append(json.loads(body))
+        if len(self.bodies) == 2:
+            self.second.set()
+        await super()._answer(body, key, reply)
+
+    def said(self, request: int = -1) -> str:
+        return json.dumps(self.bodies[request]["messages"])
+
+
+class Bench:
+    def __init__(self, place: Place, model: Recording, transcript: FileTranscript) -> None:
+        self.place = place
+        self.model = model
+        self.transcript = transcript
+        self.agent = ClaudeCodeAgent()
+
+    def script(self, *steps: Step) -> None:
+        self.model.play = Script(scenes=(Scene(stage="work", steps=steps),))
+
+    async def boot(self, **grant: object) -> None:
+        await self.place.boot(*self.agent.mounts)
+        self.way_out = self.place.connect(self.model.base_url, **grant)  # type: ignore[arg-type]
+
+    async def run(self, prompt: str = PROMPT, **settings: Any) -> AgentAnswer:
+        task = task_for(prompt, **{"model": "claude-sonnet-4-5", **settings})
+        return await self.agent.run(self.place.sandbox, task, self.transcript)
+
+    async def talk(self) -> Dialog:
+        task = task_for(PROMPT, model="claude-sonnet-4-5")
+        return await converse(self.agent, self.place.sandbox, task, self.transcript, answer=WorkReport)
+
+    async def bare(self, *, without: str = "", unset: str = "") -> str:
+        """The program as the agent starts it, less an option with its value, or a variable."""
+        words = _arguments(task_for(PROMPT), "claude-sonnet-4-5")
+        if without:
+            at = words.index(without)
+            del words[at : at + 2]
+        env = {**self.way_out.env, **ENV, **OWN_ENV, "PATH": "/usr/bin:/bin"}
+        env.pop(unset, None)
+        variables = [f"{name}={value}" for name, value in env.items()]
+        done = await self.place.sandbox.exec(
+            ["env", *variables, *words], stdin=PROMPT.encode(), timeout_s=90, max_output=100_000
+        )
+        return done.text()
+
+    def events(self, kind: str) -> list[dict[str, Any]]:
+        lines = (self.transcript.folder / "events.jsonl").read_text("utf-8").splitlines()
+        return [event for line in lines if (event := json.loads(line))["kind"] == kind]
+
+    def denied(self) -> list[str]:
+        return [event.target for event in self.place.events if isinstance(event, EgressDenied)]
+
+    async def sessions(self) -> list[str]:
+        return (await self.place.sh("ls /home/agent/.claude/projects/*/*.jsonl")).split()
+
+
+@pytest.fixture
+async def bench(place: Place, transcript: FileTranscript) -> AsyncIterator[Bench]:
+    try:
+        await asyncio.to_thread(CLAUDE_CODE.install, programs_folder(), print)
+    except ConfigError as error:
+        pytest.skip(f"needs Claude Code from a package registry: {error}")
+    await place.sandbox.stop()
+    async with Recording() as model:
+        bench = Bench(place, model, transcript)
+        await bench.boot()
+        yield bench
+
+
+@pytest.mark.spec("AG-18")
+async def test_it_works_with_its_own_tools_and_hands_off_a_typed_report(bench: Bench) -> None:
+    await bench.place.sh("printf 'def add(a, b):\\n    return a - b\\n' > /work/calc.py")
+    bench.script(
+        ReadStep(path="calc.py"),
+        EditStep(path="calc.py", old="a - b", new="a + b"),
+        WriteStep(path="tests/new.py", content="x = 1\n"),
+        BashStep(command="cat calc.py"),
+        DONE,
+    )
+    answer = await bench.run()
+    assert (answer.ending, answer.exit_code) == ("exited", 0), answer.detail
+    assert json.loads(answer.handoff or "") == DONE.value
+    assert "return a + b" in await bench.place.sh("cat /work/calc.py /work/tests/new.py")
+    names = [event["name"] for event in bench.events("tool_call")]
+    assert names == ["Read", "Edit", "Write", "Bash", "StructuredOutput"]
+    assert len(bench.events("usage")) == 5
+    assert bench.way_out.spent_usd > 0
+
+
+@pytest.mark.spec("AG-19")
+async def test_it_contacts_nobody_but_the_gateway(bench: Bench) -> None:
+    bench.script(BashStep(command="true"), DONE)
+    await bench.run()
+    assert bench.denied() == []
+    # The same without the variable that keeps it quiet: the assertion above can fail.
+    await bench.bare(unset="CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC")
+    assert any("anthropic.com" in target for target in bench.denied())
+
+
+@pytest.mark.spec("AG-20")
+async def test_hooks_of_the_repository_are_not_obeyed(bench: Bench) -> None:
+    hook = {"hooks": [{"type": "command", "command": "touch /home/agent/hooked"}]}
+    settings = {"hooks": {"SessionStart": [hook], "PreToolUse": [{"matcher": "*", **hook}], "Stop": [hook]}}
+    text = shlex.quote(json.dumps(settings))
+    await bench.place.sh(f"mkdir -p /work/.claude && printf %s {text} > /work/.claude/settings.json")
+    bench.script(BashStep(command="true"), DONE)
+    assert (await bench.run()).exit_code == 0
+    assert "hooked" not in await bench.place.sh("ls -A /home/agent")
+    await bench.bare(without="--setting-sources")
+    assert "hooked" in await bench.place.sh("ls -A /home/agent"), "the hook would not have run anyway"
+
+
+@pytest.mark.spec("AG-21")
+async def test_a_later_round_continues_the_same_session(bench: Bench) -> None:
+    bench.script(BashStep(command="echo one"), DONE)
+    first = await bench.run(session="work-1")
+    second = await bench.run(AGAIN, session=first.session)
+    assert second.exit_code == 0, second.detail
+    assert "Please mend it." in bench.model.said() and "Once more." in bench.model.said()
+    assert len(await bench.sessions()) == 1
+
+
+@pytest.mark.spec("AG-21")
+async def test_a_session_that_was_killed_in_the_middle_goes_on(bench: Bench) -> None:
+    bench.script(
+        BashStep(command="echo one"), BashStep(command="true", fault=Fault(kind="hang", times=1)), DONE
+    )
+    running = asyncio.create_task(bench.run(session="work-1"))
+    await asyncio.wait_for(bench.model.second.wait(), 60)
+    await bench.place.sandbox.stop()
+    with pytest.raises(SandboxError):
+        await running
+    await bench.boot()
+    answer = await bench.run(session="work-1")
+    assert json.loads(answer.handoff or "") == DONE.value, answer.detail
+    assert len(await bench.sessions()) == 1
+    assert bench.model.said().count("echo one") >= 1, "the conversation was lost"
+
+
+@pytest.mark.spec("AG-7")
+async def test_what_its_tools_left_running_ends_with_it(bench: Bench) -> None:
+    bench.script(BashStep(command="setsid sleep 1234 >/dev/null 2>&1 & echo started"), DONE)
+    answer = await bench.run()
+    assert answer.exit_code == 0
+    assert "started" in bench.events("tool_result")[0]["text"]
+    assert "sleep\x001234" not in await bench.place.sh("cat /proc/[0-9]*/cmdline")
+
+
+async def test_a_hung_model_is_noticed(bench: Bench) -> None:
+    bench.script(BashStep(command="true", fault=Fault(kind="hang")))
+    answer = await bench.run(silence_s=5)
+    assert answer.ending == "silent"
+    assert "claude" not in await bench.place.sh("cat /proc/[0-9]*/comm")
+
+
+@pytest.mark.spec("AG-22")
+async def test_a_report_that_does_not_fit_goes_back_to_the_model(bench: Bench) -> None:
+    bench.script(HandoffStep(value={"status": "finished"}), DONE)
+    dialog = await bench.talk()
+    assert dialog.ending == "handoff"
+    assert "must" in bench.events("tool_result")[0]["text"] or not bench.events("tool_result")[0]["ok"]
+
+
+@pytest.mark.spec("AG-22")
+async def test_the_end_without_a_report_is_a_failed_attempt(bench: Bench) -> None:
+    bench.script(SayStep(text="All done!"))
+    dialog = await bench.talk()
+    assert (dialog.ending, dialog.handoff) == ("no_handoff", None)
+    assert "All done!" in dialog.detail
+
+
+@pytest.mark.spec("AG-22")
+async def test_a_provider_that_fails_is_a_failed_attempt_with_a_reason(bench: Bench) -> None:
+    bench.script(BashStep(command="true", fault=Fault(kind="status", status=400)))
+    dialog = await bench.talk()
+    assert dialog.ending == "failed"
+    assert "400" in dialog.detail
+
+
+async def test_a_spent_budget_ends_it_at_once(bench: Bench) -> None:
+    await bench.place.sandbox.stop()
+    await bench.boot(issue_cap_usd=0.3)
+    bench.script(*[BashStep(command="true", usage=TokenCount(output_tokens=32_000))] * 60)
+    answer = await bench.run()
+    assert answer.exit_code == 1
+    assert bench.way_out.over_budget
+    assert bench.way_out.spent_usd <= 0.3
+    assert bench.events("retry") == []
+
+
+async def test_a_long_prompt_arrives_whole(bench: Bench) -> None:
+    bench.script(DONE)
+    prompt = f"{PROMPT}\n{'all of it, ' * 30_000}the end"
+    assert (await bench.run(prompt)).exit_code == 0
+    assert "all of it, the end" in bench.model.said()
+
+
+@pytest.mark.spec("AG-20")
+async def test_what_the_project_tells_agents_reaches_it(bench: Bench) -> None:
+    await bench.place.sh("echo 'Always count in base 62.' > /work/CLAUDE.md")
+    bench.script(DONE)
+    await bench.run()
+    whole = json.dumps(bench.model.bodies[-1])
+    assert "Always count in base 62." in whole
