@@ -148,6 +148,33 @@ def test_a_run_lands_its_issue_and_its_last_command_succeeds(runs: Runs, cli: Cl
     assert git(runs.place.root, "status", "--porcelain") == ""
 
 
+@pytest.mark.spec("DM-7")
+def test_the_hidden_suite_grades_once_and_after_the_report_is_frozen(runs: Runs, tmp_path: Path) -> None:
+    write(tmp_path, {"hidden/test_h.py": "def test_h():\n    import b\n    assert b.g() == 3\n"})
+    hidden = 'hidden_command = "cd {hidden} && PYTHONPATH=/work python3 /work/suite.py {junit}"\n'
+    project, rest = CONFIG.split("[agent]")
+    runs.config.write_text(f'{project}hidden_tests = "hidden"\n{hidden}[agent]{rest}')
+    code, out, err = finished(runs.run("--json"))
+    assert code == 0, err  # What the hidden suite says decides nothing.
+    report = json.loads(out)
+    folder = runs.place.logs / report["run"]
+    grade = json.loads((folder / "grade.json").read_text("utf-8"))
+    assert (grade["passed"], grade["total"]) == (0, 1)
+    assert grade["commit"] == report["integration"]["commit"]
+    assert "hidden suite on" in err and "0 of 1" in err
+    assert json.loads((folder / "report.json").read_text("utf-8")) == report
+    assert (folder / "report.json").stat().st_mtime_ns < (folder / "grade.json").stat().st_mtime_ns
+    logs = "".join(path.read_text("utf-8", "replace") for path in folder.rglob("*.log"))
+    assert "test_h" not in logs
+    told = json.loads(cli_json(runs, "grade", report["integration"]["commit"]))
+    assert [(entry["passed"], entry["total"]) for entry in told] == [(0, 1)]
+
+
+def cli_json(runs: Runs, *words: str) -> str:
+    _, out, _ = finished(runs.start(*words, "--config", str(runs.config), "--json"))
+    return out
+
+
 @pytest.mark.spec("CLI-17")
 def test_json_puts_the_report_and_nothing_else_on_standard_output(runs: Runs) -> None:
     code, out, err = finished(runs.run("--json", "--quiet"))

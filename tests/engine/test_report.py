@@ -13,7 +13,7 @@ from ironworks.core.models import Issue, PullRequest, Stage, Usage
 from ironworks.core.report import RunReport
 from ironworks.core.states import STATES, State
 from ironworks.engine.advice import next_command
-from ironworks.engine.report import build_report
+from ironworks.engine.report import Merged, build_report
 
 SHA = "a" * 40
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -238,3 +238,50 @@ def test_a_report_needs_no_durable_engine() -> None:
     tree = ast.parse(Path(ironworks.engine.report.__file__).read_text("utf-8"))
     names = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert not any(name and ("dbos" in name or name.startswith("ironworks.store")) for name in names)
+
+
+@pytest.mark.spec("DM-6")
+def test_costs_are_by_stage_and_serial_time_is_all_of_it() -> None:
+    made = ev.BaseSnapshotMade(run="r", commit=SHA, snapshot="s", duration_s=4, prepare_s=3)
+    found = report(
+        started(),
+        made,
+        queued("one"),
+        finished("one", "work", agent_s=5, cost_usd=1.5),
+        finished("one", "work", agent_s=2, cost_usd=0.25),
+        finished("one", "review", agent_s=1, cost_usd=0.5),
+        finished("one", "verify", suite_s=4),
+    )
+    assert found.costs == {"work": 1.75, "review": 0.5}
+    assert found.serial_s == 3 + 5 + 2 + 1 + 4
+    assert found.critical_path_s == 3 + 12
+
+
+@pytest.mark.spec("DM-6")
+def test_the_logs_of_two_factories_make_one_report() -> None:
+    """The loser's view of an issue does not matter, whenever it was written."""
+
+    def of(run: str, *events: Event) -> list[Recorded]:
+        return Log([event.model_copy(update={"run": run}) for event in events]).found
+
+    lost = [
+        ev.ClaimLost(run="r", issue="one"),
+        ev.IssueSkipped(run="r", issue="one", reason="landed already"),
+    ]
+    first = of("a", started(3), *landed("one"), queued("two"), ev.ClaimLost(run="r", issue="two"))
+    second = of("b", started(2), queued("one"), *lost, *parked("two"))
+    found = build_report(Merged([first, second]), "both", cores=8)
+    assert {issue.id: issue.state for issue in found.issues} == {"one": "landed", "two": "parked"}
+    assert (found.claims.won, found.claims.lost) == (2, 2)
+    assert [landing.issue for landing in found.integration.merged] == ["one"]
+    assert found.exit_code == 1
+
+
+@pytest.mark.spec("DM-6")
+def test_factories_side_by_side_have_all_their_pipelines() -> None:
+    def chain(run: str, issue: str, parallel: int) -> list[Recorded]:
+        events = [started(parallel), finished(issue, "work", agent_s=10)]
+        return Log([event.model_copy(update={"run": run}) for event in events]).found
+
+    both = build_report(Merged([chain("a", "one", 1), chain("b", "two", 1)]), "both", cores=8)
+    assert (both.critical_path_s, both.serial_s) == (10, 20)
