@@ -231,7 +231,7 @@ def test_a_committed_file_that_did_not_change_gives_no_warning(root: Path) -> No
 
 @pytest.mark.spec("CF-12")
 def test_a_named_file_may_add_a_hidden_suite_to_what_the_repository_says(root: Path) -> None:
-    write(root, {"ironworks.toml": '[project]\ntest = "theirs"\nhidden_tests = "/etc"\n'})
+    commit(root, {"ironworks.toml": '[project]\ntest = "theirs"\nhidden_tests = "/etc"\n'})
     found = operator(root, '[project]\nhidden_tests = "/grades"\n').settings.project
     assert (found.test[0].command, found.hidden_tests) == ("theirs", "/grades")
     assert operator(root, "[limits]\nparallel = 2\n").settings.project.hidden_tests == ""

@@ -1,3 +1,4 @@
+import json
 import shutil
 from pathlib import Path
 
@@ -71,7 +72,6 @@ def test_what_cannot_be_told_is_said(tmp_path: Path, files: dict[str, str]) -> N
     [
         ({"Cargo.toml": ""}, "nextest"),
         ({"package.json": '{"scripts": {"test": "tap"}}'}, "set `test` yourself"),
-        ({"package.json": '{"scripts": {"test": "jest"}}'}, "jest-junit"),
     ],
 )
 def test_a_runner_without_a_report_is_not_pretended_to_have_one(
@@ -81,6 +81,71 @@ def test_a_runner_without_a_report_is_not_pretended_to_have_one(
     guess = detect(tmp_path)
     assert guess.test == ""
     assert word in " ".join(guess.reasons)
+
+
+@pytest.mark.parametrize(
+    ("scripts", "test"),
+    [
+        ({"test": "npm run lint && npm run unit", "lint": "eslint .", "unit": "c8 --100 node --test a.js"},
+         "node --test --test-reporter=junit --test-reporter-destination={junit} a.js"),
+        ({"test": "mocha --reporter=spec 'tests/**/*.js'"},
+         "npx mocha --reporter xunit --reporter-option output=\"{junit}\" 'tests/**/*.js'"),
+        ({"test": "mocha -R dot --require x tests"},
+         'npx mocha --reporter xunit --reporter-option output="{junit}" --require x tests'),
+        ({"test": "NODE_ENV=test jest --coverage --config=j.js"},
+         'NODE_ENV=test JEST_JUNIT_OUTPUT_FILE="{junit}" npx jest --ci --reporters=jest-junit --config=j.js'),
+        ({"test": "vitest run --reporter=verbose src"},
+         "npx vitest run --reporter=junit --outputFile={junit} src"),
+        ({"test": "npm run test"}, ""),
+        ({"test": "c8 --100 tape 'test/*.js' | tap-dot"}, "npx tape 'test/*.js'"),
+        ({"test": "tap test/*.js"}, ""),
+    ],
+)  # fmt: skip
+def test_a_node_script_is_followed_to_its_runner(tmp_path: Path, scripts: dict[str, str], test: str) -> None:
+    write(tmp_path, {"package.json": json.dumps({"scripts": scripts})})
+    assert detect(tmp_path).test == test
+
+
+def test_jest_gets_what_writes_its_report(tmp_path: Path) -> None:
+    write(tmp_path, {"package.json": '{"scripts": {"test": "jest"}, "devDependencies": {"jest": "1"}}'})
+    guess = detect(tmp_path)
+    assert guess.prepare[-1] == "npm install --no-save --no-package-lock jest-junit"
+    write(tmp_path, {"package.json": '{"devDependencies": {"jest": "1", "jest-junit": "1"}}'})
+    assert detect(tmp_path).prepare == ("npm install --no-package-lock",)
+
+
+def test_dependency_groups_and_plugins_are_installed(tmp_path: Path) -> None:
+    test = '["attrs; python_version>\'3\'", {include-group = "more"}]'
+    groups = f'[dependency-groups]\ntest = {test}\nmore = ["toolz"]\n'
+    options = '[tool.pytest.ini_options]\naddopts = "--cov"\nasyncio_mode = "auto"\n'
+    write(tmp_path, {"pyproject.toml": groups + options})
+    install = detect(tmp_path).prepare[-1]
+    for wanted in ("'attrs; python_version>'\"'\"'3'\"'\"''", "toolz", "pytest-cov", "pytest-asyncio"):
+        assert wanted in install
+
+
+def test_a_version_that_comes_from_tags_is_stood_in_for(tmp_path: Path) -> None:
+    write(tmp_path, {"pyproject.toml": '[build-system]\nrequires = ["setuptools-scm[toml]>=8"]\n'})
+    assert detect(tmp_path).prepare[-1].startswith("SETUPTOOLS_SCM_PRETEND_VERSION=99.0 ")
+    write(tmp_path, {"PKG-INFO": "Name: x\nVersion: 1.6.0\n"})
+    assert detect(tmp_path).prepare[-1].startswith("SETUPTOOLS_SCM_PRETEND_VERSION=1.6.0 ")
+    write(tmp_path, {"PKG-INFO": "Version: 1; rm -rf /\n"})
+    assert detect(tmp_path).prepare[-1].startswith("SETUPTOOLS_SCM_PRETEND_VERSION=99.0 ")
+
+
+def test_a_lone_test_file_is_named(tmp_path: Path) -> None:
+    write(tmp_path, {"setup.py": "", "test.py": ""})
+    assert detect(tmp_path).test.endswith("{junit} test.py")
+    write(tmp_path, {"tests/test_a.py": ""})
+    assert detect(tmp_path).test.endswith("{junit}")
+
+
+def test_groups_that_include_each_other_end(tmp_path: Path) -> None:
+    groups = (
+        '[dependency-groups]\ntest = [{include-group = "dev"}, 3]\ndev = [{include-group = "test"}, "six"]\n'
+    )
+    write(tmp_path, {"pyproject.toml": groups})
+    assert detect(tmp_path).prepare[-1].endswith("six")
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ Reads files only: nothing of a stranger's repository is run.
 
 import json
 import re
+import shlex
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,9 @@ from ironworks.core.errors import ConfigError, MissingError
 PYTEST = "-m pytest -q --junitxml={junit}"
 VENV = "$HOME/venv"
 """Outside of the repository: what is in there would count as the worker's change."""
+
+
+TOOLS = 'PATH="$PATH:$HOME/tools/bin"'
 
 
 class Guess(NamedTuple):
@@ -83,26 +87,78 @@ def _python(folder: _Folder) -> Guess | None:
     reasons = [f"{marker or 'the .py files'} says Python"]
     if folder.has("uv.lock"):
         reasons.append("uv.lock says uv")
-        install = f'UV_PROJECT_ENVIRONMENT="{VENV}" uv sync --frozen --all-extras --all-groups'
-        return Guess("python", "uv", (install,), _venv(PYTEST), ("uv", "pip"), (*reasons, _tests(folder)))
+        sync = f'{TOOLS} UV_PROJECT_ENVIRONMENT="{VENV}" uv sync --frozen --all-extras --all-groups'
+        return Guess(
+            "python", "uv", (_tool("uv"), sync), _pytest(folder), ("uv", "pip"), (*reasons, _tests(folder))
+        )
     if folder.has("poetry.lock"):
         reasons.append("poetry.lock says poetry")
-        steps = (_make_venv(), f'. "{VENV}/bin/activate" && poetry install --no-interaction')
-        return Guess("python", "poetry", steps, _venv(PYTEST), ("pip",), (*reasons, _tests(folder)))
-    steps = (_make_venv(), f'"{VENV}/bin/pip" install -q {" ".join(_requirements(folder, reasons))}')
-    return Guess("python", "pip", steps, _venv(PYTEST), ("pip",), (*reasons, _tests(folder)))
+        install = f'. "{VENV}/bin/activate" && {TOOLS} poetry install --no-interaction'
+        steps: tuple[str, ...] = (_tool("poetry"), _make_venv(), install)
+        return Guess("python", "poetry", steps, _pytest(folder), ("pip",), (*reasons, _tests(folder)))
+    wanted = " ".join(_requirements(folder, reasons))
+    steps = (_make_venv(), f'{_version(folder, reasons)}"{VENV}/bin/pip" install -q {wanted}')
+    return Guess("python", "pip", steps, _pytest(folder), ("pip",), (*reasons, _tests(folder)))
+
+
+def _version(folder: _Folder, reasons: list[str]) -> str:
+    """What a build that asks git tags for its version is told instead: a sandbox has no tags."""
+    build = folder.toml("pyproject.toml").get("build-system")
+    requires = build.get("requires") if isinstance(build, dict) else None
+    asks = re.search(r"setuptools[-_.]scm|hatch-vcs|versioneer-?518", str(requires).lower())
+    if not asks:
+        return ""
+    told = re.search(r"^Version: ([0-9][\w.+!-]*)\s*$", folder.text("PKG-INFO"), re.MULTILINE)
+    version = told[1] if told else "99.0"
+    reasons.append(
+        f"{asks[0]} asks git tags for the version, which a sandbox does not have: {version} stands in"
+    )
+    return f"SETUPTOOLS_SCM_PRETEND_VERSION={shlex.quote(version)} "
+
+
+_REQUIREMENTS = (
+    "requirements.txt",
+    "requirements-dev.txt",
+    "requirements-test.txt",
+    "requirements_dev.txt",
+    "requirements_test.txt",
+    "dev-requirements.txt",
+    "test-requirements.txt",
+    "requirements/test.txt",
+    "requirements/tests.txt",
+    "tests/requirements.txt",
+)
+_TESTING = ("test", "tests", "testing", "dev")
+"""What projects call what their tests need."""
+_PLUGINS = {
+    "--cov": "pytest-cov",
+    "asyncio_mode": "pytest-asyncio",
+    "--benchmark": "pytest-benchmark",
+    "--numprocesses": "pytest-xdist",
+    "--timeout": "pytest-timeout",
+    "--mypy": "pytest-mypy",
+}
+"""pytest refuses to start when its configuration asks for an option that it does not know."""
 
 
 def _requirements(folder: _Folder, reasons: list[str]) -> list[str]:
     """What pip is to install, pytest included."""
     wanted = ["pytest"]
-    for name in ("requirements.txt", "requirements-dev.txt", "requirements-test.txt", "dev-requirements.txt"):
+    for name in _REQUIREMENTS:
         if folder.has(name):
             reasons.append(f"{name} is installed")
             wanted += ["-r", name]
     project = folder.toml("pyproject.toml")
+    if grouped := _grouped(project):
+        reasons.append(f"the dependency groups of pyproject.toml name {', '.join(grouped)[:200]}")
+        wanted += [shlex.quote(requirement) for requirement in grouped]
+    configuration = "".join(map(folder.text, ("pyproject.toml", "setup.cfg", "tox.ini", "pytest.ini")))
+    plugins = [plugin for option, plugin in _PLUGINS.items() if option in configuration]
+    if plugins:
+        reasons.append(f"its pytest configuration asks for {', '.join(plugins)}")
+        wanted += plugins
     if "build-system" in project or "project" in project or folder.has("setup.py"):
-        extras = [name for name in ("test", "tests", "testing", "dev") if name in _extras(project)]
+        extras = [name for name in _TESTING if name in _extras(project)]
         wanted += ["-e", f"'.[{','.join(extras)}]'" if extras else "."]
         reasons.append("the project itself is installed" + (f", with {', '.join(extras)}" if extras else ""))
         if "egg-info" not in folder.text(".gitignore"):
@@ -110,6 +166,23 @@ def _requirements(folder: _Folder, reasons: list[str]) -> list[str]:
                 "add `*.egg-info/` to .gitignore, or what the installation writes counts as a change"
             )
     return wanted
+
+
+def _grouped(project: dict[str, Any]) -> list[str]:
+    """The requirements of the dependency groups that are about tests, groups inside included."""
+    groups = project.get("dependency-groups")
+    found: dict[str, None] = {}
+
+    def gather(name: str, depth: int) -> None:
+        for entry in groups.get(name, ()) if isinstance(groups, dict) and depth < 5 else ():
+            if isinstance(entry, str):
+                found[entry] = None
+            elif isinstance(entry, dict):
+                gather(str(entry.get("include-group")), depth + 1)
+
+    for name in _TESTING:
+        gather(name, 0)
+    return list(found)
 
 
 def _extras(project: dict[str, Any]) -> dict[str, Any]:
@@ -124,12 +197,23 @@ def _tests(folder: _Folder) -> str:
     return "pytest runs pytest's and unittest's tests, and writes the report"
 
 
+def _tool(name: str) -> str:
+    """Gets a program unless the sandbox has it."""
+    fetch = f'python3 -m venv "$HOME/tools" && "$HOME/tools/bin/pip" install -q {name}'
+    return f"command -v {name} >/dev/null || {{ {fetch}; }}"
+
+
 def _make_venv() -> str:
     return f'python3 -m venv "{VENV}"'
 
 
-def _venv(command: str) -> str:
-    return f'"{VENV}/bin/python" {command}'
+def _pytest(folder: _Folder) -> str:
+    """pytest looks into files called test_*.py by itself, not into a single test.py."""
+    lone = folder.has("test.py", "tests.py")
+    others = [
+        path for path in (*folder.root.glob("test_*.py"), *folder.root.glob("test*/")) if path.name != lone
+    ]
+    return f'"{VENV}/bin/python" {PYTEST}' + (f" {lone}" if lone and not others else "")
 
 
 # -- Node ------------------------------------------------------------------------------------------------
@@ -140,16 +224,13 @@ def _node(folder: _Folder) -> Guess | None:
         return None
     package = folder.json("package.json")
     manager, install = _node_manager(folder)
-    scripts = package.get("scripts", {})
-    script = str(scripts.get("test", "")) if isinstance(scripts, dict) else ""
-    known = f"{script} {json.dumps([package.get('dependencies'), package.get('devDependencies')])}"
-    test, reason = _node_test(known, script)
+    steps, test, reason = _node_test(package)
     reasons = (
         "package.json says Node",
         f"{folder.has(*_NODE_LOCKS) or 'no lock file'} says {manager}",
         reason,
     )
-    return Guess("node", manager, (install,), test, ("npm",), reasons)
+    return Guess("node", manager, (install, *steps), test, ("npm",), reasons)
 
 
 _NODE_LOCKS = {
@@ -164,23 +245,82 @@ def _node_manager(folder: _Folder) -> tuple[str, str]:
     return _NODE_LOCKS.get(folder.has(*_NODE_LOCKS), ("npm", "npm install --no-package-lock"))
 
 
-def _node_test(known: str, script: str) -> tuple[str, str]:
-    if "vitest" in known:
-        return (
-            "npx vitest run --reporter=junit --outputFile={junit}",
-            "it uses vitest, which writes the report",
-        )
-    if "jest-junit" in known:
-        command = 'JEST_JUNIT_OUTPUT_FILE="{junit}" npx jest --ci --reporters=jest-junit'
-        return command, "it uses jest with jest-junit, which writes the report"
-    if re.search(r"\bjest\b", known):
-        return "", "it uses jest: add the package jest-junit, then run `ironworks init --force`"
-    if "mocha" in known:
-        return 'npx mocha --reporter xunit --reporter-option output="{junit}"', "it uses mocha"
-    if "node --test" in script or not script:
-        command = "node --test --test-reporter=junit --test-reporter-destination={junit}"
-        return command, "Node's own test runner writes the report"
-    return "", f"the test script {script[:60]!r} writes no JUnit report that we know of: set `test` yourself"
+def _node_test(package: dict[str, Any]) -> tuple[tuple[str, ...], str, str]:
+    """Further steps to prepare, the command, and why."""
+    known = {**_table(package, "dependencies"), **_table(package, "devDependencies")}
+    scripts = {name: str(text) for name, text in _table(package, "scripts").items()}
+    for command in _commands(scripts, "test"):
+        if found := _run_by(command, known):
+            return found
+    for runner in ("vitest", "jest", "mocha"):
+        if runner in known:
+            return _run_by(runner, known) or ((), "", "")
+    if not _commands(scripts, "test"):
+        return _run_by("node --test", known) or ((), "", "")
+    told = scripts.get("test", "")[:60]
+    return (), "", f"the test script {told!r} writes no JUnit report that we know of: set `test` yourself"
+
+
+def _table(document: dict[str, Any], name: str) -> dict[str, Any]:
+    found = document.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _commands(scripts: dict[str, str], name: str, depth: int = 0) -> list[str]:
+    """The commands of a script one after the other, scripts it runs included."""
+    found: list[str] = []
+    for command in re.split(r"&&|;|\|\|", scripts.get(name, "")):
+        nested = re.search(r"(?:^|\s)(?:npm|pnpm|yarn)(?: run)? ([\w:.-]+)\s*$", command)
+        if nested and nested[1] in scripts and depth < 5:
+            found += _commands(scripts, nested[1], depth + 1)
+        elif command.strip():
+            found.append(command.strip())
+    return found
+
+
+def _run_by(command: str, known: dict[str, Any]) -> tuple[tuple[str, ...], str, str] | None:
+    """The same tests with a report; None when no runner that we know is in the command."""
+    words = re.findall(r"""(?:[^\s'"]|'[^']*'|"[^"]*")+""", command)
+    settings = [word for word in words if re.match(r"[A-Z_][A-Z0-9_]*=", word)]
+    names = [word.rpartition("/")[2] for word in words]
+    for runner, report in _NODE_REPORTS.items():
+        if runner not in names or (runner == "node" and "--test" not in words):
+            continue
+        rest = _without_reports(words[names.index(runner) + 1 :], runner)
+        steps: tuple[str, ...] = ()
+        if runner == "jest" and "jest-junit" not in known:
+            steps = ("npm install --no-save --no-package-lock jest-junit",)
+        if runner == "tape":
+            return steps, " ".join([*settings, report, *rest]), "tape speaks TAP, which is a report as well"
+        why = "Node's own test runner" if runner == "node" else f"{runner}, which the project uses,"
+        return steps, " ".join([*settings, report, *rest]), f"{why} writes the report"
+    return None
+
+
+_NODE_REPORTS = {
+    "vitest": "npx vitest run --reporter=junit --outputFile={junit}",
+    "jest": 'JEST_JUNIT_OUTPUT_FILE="{junit}" npx jest --ci --reporters=jest-junit',
+    "mocha": 'npx mocha --reporter xunit --reporter-option output="{junit}"',
+    "tape": "npx tape",
+    "node": "node --test --test-reporter=junit --test-reporter-destination={junit}",
+}
+_TAKES_A_WORD = frozenset({"-R", "--reporter", "--reporter-option", "--reporter-options", "--reporters"})
+
+
+def _without_reports(words: list[str], runner: str) -> list[str]:
+    """Options of a runner, less those about reports, coverage and watching."""
+    kept: list[str] = []
+    skip = False
+    for word in words:
+        if skip or word in _TAKES_A_WORD:
+            skip = not skip
+            continue
+        about_reports = word.startswith(("--reporter", "--test-reporter", "--coverage", "--watch"))
+        if not about_reports and word not in {"run", "--test", "|"}:
+            kept.append(word)
+        if word == "|":
+            break
+    return kept
 
 
 # -- others ----------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import re
 from collections.abc import AsyncIterator, Sequence
 
 from ironworks.core.errors import BusyError, MissingError
-from ironworks.core.handoffs import Conflicts, Integration, TriageReport, Verification
+from ironworks.core.handoffs import Baseline, Conflicts, Integration, TriageReport, Verification
 from ironworks.core.models import Issue, IssueKind, PullRequest
 from ironworks.core.policy import INTEGRATION_BRANCH
 from ironworks.core.report import Grade
@@ -54,6 +54,12 @@ class Alone:
                     part = await land_branch(line, self._pull(line, branch, commit))
                 whole = _joined(whole, part)
             return whole
+
+    async def baseline(self) -> Baseline:
+        """What passes and fails on the base branch. ConfigError says why that cannot be found out."""
+        async with self._open():
+            await bench.take_baseline(self._floor)
+            return await self._floor.baseline()
 
     async def grade(self, revisions: Sequence[str]) -> list[Grade]:
         """What the hidden suite says of each revision; of the base branch if none is named."""

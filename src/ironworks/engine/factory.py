@@ -19,7 +19,7 @@ from ironworks.core.events import (
     RunStarted,
     state_of,
 )
-from ironworks.core.handoffs import Integration, ReviewReport, Verification
+from ironworks.core.handoffs import Baseline, Integration, ReviewReport, Verification
 from ironworks.core.policy import skip_reason
 from ironworks.core.report import Grade, RunReport
 from ironworks.core.states import GOOD, RESTING, State
@@ -120,6 +120,10 @@ class Factory:
     async def integrate(self, branches: Sequence[str]) -> Integration:
         """Only the integrator: each branch in turn, suite after each."""
         return await Alone(self.parts).integrate(branches)
+
+    async def baseline(self) -> Baseline:
+        """Only the base: prepared, and its suites run once."""
+        return await Alone(self.parts).baseline()
 
     async def grade(self, revisions: Sequence[str]) -> list[Grade]:
         """Only the hidden suite, on any revisions; by default on the base branch."""

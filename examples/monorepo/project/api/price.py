@@ -1,0 +1,2 @@
+def price(cents):
+    return {"cents": cents}

@@ -1,0 +1,1 @@
+export const shown = ({ cents }) => (cents / 100).toFixed(2);

@@ -1,0 +1,1 @@
+export const slug = (text) => text.trim().toLowerCase().split(/\s+/).join("-");
