@@ -300,11 +300,13 @@ def _run_by(command: str, known: dict[str, Any]) -> tuple[tuple[str, ...], str, 
 _NODE_REPORTS = {
     "vitest": "npx vitest run --reporter=junit --outputFile={junit}",
     "jest": 'JEST_JUNIT_OUTPUT_FILE="{junit}" npx jest --ci --reporters=jest-junit',
-    "mocha": 'npx mocha --reporter xunit --reporter-option output="{junit}"',
+    "mocha": 'npx mocha --reporter xunit -O output="{junit}"',
     "tape": "npx tape",
     "node": "node --test --test-reporter=junit --test-reporter-destination={junit}",
 }
-_TAKES_A_WORD = frozenset({"-R", "--reporter", "--reporter-option", "--reporter-options", "--reporters"})
+_TAKES_A_WORD = frozenset(
+    {"-O", "-R", "--reporter", "--reporter-option", "--reporter-options", "--reporters"}
+)
 
 
 def _without_reports(words: list[str], runner: str) -> list[str]:
