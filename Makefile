@@ -11,8 +11,8 @@ help: ## list the targets
 setup: ## make .venv
 	@scripts/setup
 
-demo: setup ## three issues become landed changes, with a scripted model
-	@$(BIN)/ironworks demo
+demo: setup ## ten issues become merged changes, every trap named: make demo ARGS="--seed 7"
+	@$(BIN)/ironworks demo $(ARGS)
 
 test: lint ## everything but the soak tests; skips are listed with their reasons
 	$(PYTEST) -m "not soak"

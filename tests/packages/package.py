@@ -93,7 +93,10 @@ def source(package: str, folder: Path) -> Path:
     )
     if done.returncode:
         pytest.skip(f"needs a package registry that npm can reach: {done.stderr[-300:]!r}")
-    return unpacked(next(folder.glob("*.tgz")))
+    root = unpacked(next(folder.glob("*.tgz")))
+    # npm leaves it out of every package.
+    (root / ".gitignore").write_text("node_modules/\n", "utf-8")
+    return root
 
 
 def _ironworks(root: Path, env: Mapping[str, str], *words: str) -> Any:

@@ -225,12 +225,16 @@ def _node(folder: _Folder) -> Guess | None:
     package = folder.json("package.json")
     manager, install = _node_manager(folder)
     steps, test, reason = _node_test(package)
-    reasons = (
+    reasons = [
         "package.json says Node",
         f"{folder.has(*_NODE_LOCKS) or 'no lock file'} says {manager}",
         reason,
-    )
-    return Guess("node", manager, (install, *steps), test, ("npm",), reasons)
+    ]
+    if "node_modules" not in folder.text(".gitignore"):
+        reasons.append(
+            "add `node_modules/` to .gitignore, or what is installed counts as a change, and is lost"
+        )
+    return Guess("node", manager, (install, *steps), test, ("npm",), tuple(reasons))
 
 
 _NODE_LOCKS = {
