@@ -230,12 +230,13 @@ def test_a_work_tree_registered_by_a_stranger_is_not_written_to(works: Works, tm
 
 
 def test_closing_keeps_the_branch_and_says_why(works: Works) -> None:
-    assert close_pull(works.forge, "one", "not wanted").state == "closed"
-    found = works.forge.pull("one")
+    works.put(works.pull("three", branch="ironworks/three"))
+    assert close_pull(works.forge, "three", "not wanted").state == "closed"
+    found = works.forge.pull("three")
     assert found is not None
     assert (found.state, found.reason) == ("closed", "not wanted")
     merge_pull(works.forge, works.depot, "integration")
-    assert works.states() == {"one": "closed", "two": "merged", "integration": "merged"}
+    assert works.states() == {"one": "merged", "two": "merged", "three": "closed", "integration": "merged"}
     with pytest.raises(RefusedError, match="merged"):
         close_pull(works.forge, "two", "")
     with pytest.raises(MissingError):
@@ -269,3 +270,14 @@ def test_nothing_of_the_factory_can_merge() -> None:
     factory = (source / "app" / "factory.py").read_text("utf-8")
     assert "merge_pull" not in factory
     assert "app.merge" not in factory
+
+
+@pytest.mark.spec("CLI-22")
+def test_what_has_landed_cannot_be_closed_and_what_is_closed_is_not_merged(works: Works) -> None:
+    with pytest.raises(RefusedError, match="has landed") as refused:
+        close_pull(works.forge, "two", "not now")
+    assert "git revert" in refused.value.hint
+    works.put(works.pull("two", branch="ironworks/two", state="closed"))
+    with pytest.raises(RefusedError, match="two is closed"):
+        merge_pull(works.forge, works.depot, "integration")
+    assert works.tip() == works.before

@@ -34,9 +34,9 @@ PACKAGES: Mapping[str, str] = {
     "hash.js@1.1.7": "mocha",
     "damerau-levenshtein@1.0.8": "mocha",
     "mpath@0.9.0": "mocha",
-    "until-async@3.0.2": "vitest",
-    "headers-polyfill@5.0.1": "vitest",
-    "hyperdyperid@1.2.0": "jest",
+    "@open-draft/until@3.0.1": "vitest",
+    "css-what@8.0.0": "vitest",
+    "domutils@4.0.2": "vitest",
     "eslint-plugin-jsx-a11y@6.10.2": "jest",
 }
 """By requirement (`==`: pip's, `@`: npm's), with the runner its project uses."""

@@ -36,6 +36,7 @@ def merge_pull(forge: Forge, depot: Depot, id: str) -> Merged:
     if pull is None:
         raise MissingError(f"there is no pull request {id!r}", hint="ironworks pr list")
     _check_state(pull)
+    _check_closed(forge, pull)
     tip = depot.sync(pull.base)
     _check_commits(depot, pull, tip)
     checkout = None
@@ -52,6 +53,11 @@ def close_pull(forge: Forge, id: str, reason: str) -> PullRequest:
         raise MissingError(f"there is no pull request {id!r}", hint="ironworks pr list")
     if pull.state == "merged":
         raise RefusedError(f"pull request {id} is merged already")
+    if pull.state == "landed":
+        raise RefusedError(
+            f"pull request {id} has landed: its work is on the integration branch, which closing does not change",
+            hint=f"merge what landed and revert it: git revert -m 1 COMMIT, of `Merge {id}`",
+        )
     return _replace(forge, pull, state="closed", reason=reason)
 
 
@@ -64,6 +70,17 @@ def _check_state(pull: PullRequest) -> None:
         raise RefusedError(
             f"pull request {pull.id} was evicted from the integration branch: {pull.reason}",
             hint=f"ironworks retry {pull.id}",
+        )
+
+
+def _check_closed(forge: Forge, pull: PullRequest) -> None:
+    """What a person has closed must not come in with the others."""
+    states = {id: mine.state for id in pull.closes if pull.kind == "integration" and (mine := forge.pull(id))}
+    closed = [id for id, state in states.items() if state == "closed"]
+    if closed:
+        raise RefusedError(
+            f"{', '.join(closed)} is closed, and its work is on {pull.branch}",
+            hint="to let it in all the same: ironworks retry ISSUE",
         )
 
 

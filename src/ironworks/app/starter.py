@@ -45,7 +45,8 @@ def starter(guess: Guess, base: str, environ: Mapping[str, str] | None = None) -
         "parallel = 5",
     ]
     if guess.network:
-        lines += ["", "[network]", f"allow = [{', '.join(map(_quoted, guess.network))}]"]
+        hosts = ", ".join(map(_quoted, guess.network))
+        lines += ["", "[network]", f"prepare = [{hosts}]  # while `prepare` runs; `allow` is for agents"]
     return "\n".join(lines) + "\n"
 
 
