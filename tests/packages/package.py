@@ -5,7 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +24,7 @@ PACKAGES: Mapping[str, str] = {
     "cachetools==6.2.2": "pytest",
     "blinker==1.9.0": "pytest",
     "more-itertools==10.8.0": "unittest",
-    "python-slugify==8.0.4": "unittest",
+    "pyasn1==0.6.1": "unittest",
     "xmltodict==1.0.2": "unittest",
     "@fastify/error@4.3.0": "node:test",
     "@fastify/forwarded@3.1.2": "node:test",
@@ -34,9 +34,9 @@ PACKAGES: Mapping[str, str] = {
     "hash.js@1.1.7": "mocha",
     "damerau-levenshtein@1.0.8": "mocha",
     "mpath@0.9.0": "mocha",
-    "@open-draft/until@3.0.1": "vitest",
-    "css-what@8.0.0": "vitest",
     "domutils@4.0.2": "vitest",
+    "css-what@8.0.0": "vitest",
+    "card-validator@10.0.4": "jest",
     "eslint-plugin-jsx-a11y@6.10.2": "jest",
 }
 """By requirement (`==`: pip's, `@`: npm's), with the runner its project uses."""
@@ -116,3 +116,17 @@ def _commit(root: Path, message: str) -> None:
 
 def _git(root: Path, *words: str) -> None:
     subprocess.run(["git", *words], cwd=root, check=True, capture_output=True, timeout=60)
+
+
+def table(outcomes: Sequence[Outcome]) -> str:
+    """A table in Markdown."""
+    lines = [
+        "| package | runner | base | passed | failing | `test` as guessed |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    lines += [
+        f"| {found.package} | {found.runner} | {found.verdict} | {found.passed} | {len(found.failing)} "
+        f"| `{found.test}` |".replace("``", "")
+        for found in outcomes
+    ]
+    return "\n".join(lines)

@@ -55,7 +55,7 @@ def close_pull(forge: Forge, id: str, reason: str) -> PullRequest:
         raise RefusedError(f"pull request {id} is merged already")
     if pull.state == "landed":
         raise RefusedError(
-            f"pull request {id} has landed: its work is on the integration branch, which closing does not change",
+            f"pull request {id} has landed: its work is on the integration branch, which stays",
             hint=f"merge what landed and revert it: git revert -m 1 COMMIT, of `Merge {id}`",
         )
     return _replace(forge, pull, state="closed", reason=reason)
