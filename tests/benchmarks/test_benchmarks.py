@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 
 @pytest.mark.spec("PJ-8")
-@pytest.mark.parametrize("name", ["newcomer", "overhead", "first_request", "sandbox_boot"])
+@pytest.mark.parametrize("name", ["newcomer", "overhead", "first_request", "sandbox_boot", "demo"])
 def test_a_benchmark_prints_its_bars_and_exits_by_them(name: str) -> None:
     done = subprocess.run(
         [sys.executable, str(FOLDER / f"{name}.py"), "--quick", "--json"],

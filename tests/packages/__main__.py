@@ -11,10 +11,10 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "packages.md"
 TEXT = """\
 # Real packages
 
-`ironworks init`, unedited, on packages that ship their tests, as the registries serve them: is the base green?
-`described`: the suite runs, and the tests that fail are named. `no`: the reason is below. `make soak` does this
-anew and wants {enough} of {all}; `python -m tests.packages` writes this page. What npm leaves out of a package,
-its `.gitignore`, is put back.
+`ironworks init`, unedited, on packages that ship their tests, as the registries serve them: is the base
+green? `described`: the suite runs, and the tests that fail are named. `no`: the reason is below. `make
+soak` does this anew and wants {enough} of {all}; `python -m tests.packages` writes this page. What npm
+leaves out of a package, its `.gitignore`, is put back.
 
 {good} of {all} can be worked on as they are ({green} green). {day}, commit {commit}, Python 3.11, Node 20.
 
