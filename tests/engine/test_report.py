@@ -10,6 +10,7 @@ from ironworks.core import events as ev
 from ironworks.core.events import Event, Recorded
 from ironworks.core.handoffs import Conflicts, Integration, Landing
 from ironworks.core.models import Issue, PullRequest, Stage, Usage
+from ironworks.core.policy import skip_reason
 from ironworks.core.report import RunReport
 from ironworks.core.states import STATES, State
 from ironworks.engine.advice import next_command
@@ -285,3 +286,10 @@ def test_factories_side_by_side_have_all_their_pipelines() -> None:
 
     both = build_report(Merged([chain("a", "one", 1), chain("b", "two", 1)]), "both", cores=8)
     assert (both.critical_path_s, both.serial_s) == (10, 20)
+
+
+def test_what_an_earlier_run_landed_still_waits_to_be_merged() -> None:
+    pull = PullRequest(id="one", title="", body="", branch="b", base="main", head=SHA, state="landed")
+    reason = skip_reason(Issue(id="one", title="One"), [pull])
+    assert next_command([("one", "skipped", reason)], "b.md") == "ironworks pr merge integration"
+    assert next_command([("one", "skipped", "closed")], "b.md") == "ironworks status"
