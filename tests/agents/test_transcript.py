@@ -90,3 +90,13 @@ def test_a_folder_that_cannot_be_made_is_noted_too(tmp_path: Path) -> None:
     transcript.event("message")
     transcript.close()
     assert transcript.problem
+
+
+def test_what_is_not_kept_is_counted(tmp_path: Path) -> None:
+    transcript = FileTranscript(tmp_path, max_file=100)
+    transcript.raw("stdout", b"x" * 90)
+    assert transcript.dropped == 0
+    transcript.raw("stdout", b"y" * 30)
+    transcript.raw("stdout", b"z" * 1000)
+    transcript.close()
+    assert transcript.dropped == 20 + 1000

@@ -42,6 +42,8 @@ async def test_processes_are_limited_and_others_do_not_notice(
         await asyncio.sleep(0.05)
     made = int((await running).stdout)
     assert 20 <= made <= 50
+    assert (await one.usage()).pids_refused >= 1
+    assert (await two.usage()).pids_refused == 0
     last = asyncio.create_task(one.exec(["sleep", "600"], timeout_s=60))
     await asyncio.sleep(0)
     refused = await one.exec(["true"], timeout_s=20)
@@ -60,7 +62,9 @@ async def test_memory_is_limited_and_the_sandbox_lives_on(backend: SandboxBacken
     result = await sandbox.exec(["/usr/bin/python3", "-c", script], timeout_s=60)
     assert (result.exit_code, result.stdout) == (-9, b"half\n")
     assert await sh(sandbox, "echo alive") == "alive\n"
-    assert 64 << 20 <= (await sandbox.usage()).memory_peak_bytes <= 129 << 20
+    usage = await sandbox.usage()
+    assert 64 << 20 <= usage.memory_peak_bytes <= 129 << 20
+    assert usage.oom_kills == 1
 
 
 @pytest.mark.spec("SB-19")

@@ -93,7 +93,8 @@ def _stage(event: ev.StageFinished) -> str:
         return f"verified: {event.outcome}{proof if event.outcome == 'passed' else ''}"
     if event.stage == "review":
         return f"reviewed: {event.outcome.replace('_', ' ')}"
-    return f"worked: {event.outcome}" if event.stage == "work" else ""
+    said = event.stage == "work" and "status" in event.handoff
+    return f"the worker says: {event.outcome}" if said else ""
 
 
 def conclude(report: RunReport, grades: tuple[Grade, ...], merged: str) -> None:
