@@ -295,6 +295,7 @@ async def test_a_suite_may_take_longer_than_its_own_two_minutes(bench: Bench) ->
         b'{"type": "result", "is_error": true, "result": "half \\ud83d"}',
         b'{"type": "result", "structured_output": ' + b"[" * 90_000 + b"]" * 90_000 + b"}",
     ],
+    ids=lambda line: line[:60].decode(),
 )  # fmt: skip
 def test_lines_that_make_no_sense_are_passed_over(transcript: FileTranscript, line: bytes) -> None:
     output = _Output(transcript)
