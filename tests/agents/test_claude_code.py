@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.agents.conftest import ENV, Place, task_for
 
-from ironworks.agents.claude_code import CLAUDE_CODE, ClaudeCodeAgent, _arguments
+from ironworks.agents.claude_code import CLAUDE_CODE, ClaudeCodeAgent, _arguments, _Output
 from ironworks.agents.claude_code import ENV as OWN_ENV
 from ironworks.agents.dialog import Dialog, converse
 from ironworks.agents.program import programs_folder
@@ -80,14 +80,14 @@ class Bench:
         task = task_for(PROMPT, model="claude-sonnet-4-5")
         return await converse(self.agent, self.place.sandbox, task, self.transcript, answer=WorkReport)
 
-    async def bare(self, *, without: str = "", unset: str = "") -> str:
-        """The program as the agent starts it, less an option with its value, or a variable."""
+    async def bare(self, *without: str) -> str:
+        """The program as the agent starts it, less options (with their values) and variables."""
         words = _arguments(task_for(PROMPT), "claude-sonnet-4-5")
-        if without:
-            at = words.index(without)
-            del words[at : at + 2]
+        for option in set(without) & set(words):
+            at = words.index(option)
+            del words[at : at + (1 if words[at + 1].startswith("-") else 2)]
         env = {**self.way_out.env, **ENV, **OWN_ENV, "PATH": "/usr/bin:/bin"}
-        env.pop(unset, None)
+        env = {name: value for name, value in env.items() if name not in without}
         variables = [f"{name}={value}" for name, value in env.items()]
         done = await self.place.sandbox.exec(
             ["env", *variables, *words], stdin=PROMPT.encode(), timeout_s=90, max_output=100_000
@@ -144,21 +144,29 @@ async def test_it_contacts_nobody_but_the_gateway(bench: Bench) -> None:
     await bench.run()
     assert bench.denied() == []
     # The same without the variable that keeps it quiet: the assertion above can fail.
-    await bench.bare(unset="CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC")
+    await bench.bare("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC")
     assert any("anthropic.com" in target for target in bench.denied())
 
 
 @pytest.mark.spec("AG-20")
-async def test_hooks_of_the_repository_are_not_obeyed(bench: Bench) -> None:
+async def test_settings_and_servers_of_the_repository_are_not_obeyed(bench: Bench) -> None:
     hook = {"hooks": [{"type": "command", "command": "touch /home/agent/hooked"}]}
     settings = {"hooks": {"SessionStart": [hook], "PreToolUse": [{"matcher": "*", **hook}], "Stop": [hook]}}
     text = shlex.quote(json.dumps(settings))
     await bench.place.sh(f"mkdir -p /work/.claude && printf %s {text} > /work/.claude/settings.json")
+    server = {"command": "sh", "args": ["-c", "touch /home/agent/served; sleep 9"]}
+    text = shlex.quote(json.dumps({"mcpServers": {"theirs": server}}))
+    await bench.place.sh(f"printf %s {text} > /work/.mcp.json")
+    skill = "---\\nname: s\\ndescription: Theirs, a skill.\\n---\\n"
+    await bench.place.sh(f"mkdir -p .claude/skills/s && printf -- '{skill}' > .claude/skills/s/SKILL.md")
     bench.script(BashStep(command="true"), DONE)
     assert (await bench.run()).exit_code == 0
-    assert "hooked" not in await bench.place.sh("ls -A /home/agent")
-    await bench.bare(without="--setting-sources")
-    assert "hooked" in await bench.place.sh("ls -A /home/agent"), "the hook would not have run anyway"
+    assert (await bench.place.sh("ls -A /home/agent")).split() == [".claude"]
+    assert "Theirs, a skill." not in json.dumps(bench.model.bodies)
+    await bench.bare("--setting-sources", "--strict-mcp-config")
+    made = await bench.place.sh("ls -A /home/agent")
+    assert "hooked" in made and "served" in made, "they would not have run anyway"
+    assert "Theirs, a skill." in json.dumps(bench.model.bodies)
 
 
 @pytest.mark.spec("AG-21")
@@ -186,6 +194,28 @@ async def test_a_session_that_was_killed_in_the_middle_goes_on(bench: Bench) -> 
     assert json.loads(answer.handoff or "") == DONE.value, answer.detail
     assert len(await bench.sessions()) == 1
     assert bench.model.said().count("echo one") >= 1, "the conversation was lost"
+
+
+@pytest.mark.spec("AG-21")
+async def test_a_record_in_which_nothing_was_said_yet_is_begun_anew(bench: Bench) -> None:
+    bench.script(DONE)
+    await bench.run(session="work-1")
+    [record] = await bench.sessions()
+    await bench.place.sh(f"head -n 1 {record} > /tmp/first && cp /tmp/first {record}")
+    answer = await bench.run(session="work-1")
+    assert json.loads(answer.handoff or "") == DONE.value, answer.detail
+    assert await bench.sessions() == [record]
+
+
+@pytest.mark.spec("AG-21")
+async def test_a_record_that_ends_in_the_middle_of_a_line_goes_on(bench: Bench) -> None:
+    bench.script(BashStep(command="echo one"), DONE)
+    await bench.run(session="work-1")
+    [record] = await bench.sessions()
+    await bench.place.sh(f"head -c -200 {record} > /tmp/most && cp /tmp/most {record}")
+    answer = await bench.run(AGAIN, session="work-1")
+    assert json.loads(answer.handoff or "") == DONE.value, answer.detail
+    assert "Please mend it." in bench.model.said()
 
 
 @pytest.mark.spec("AG-7")
@@ -226,6 +256,55 @@ async def test_a_provider_that_fails_is_a_failed_attempt_with_a_reason(bench: Be
     dialog = await bench.talk()
     assert dialog.ending == "failed"
     assert "400" in dialog.detail
+
+
+async def test_a_broken_answer_and_a_busy_provider_are_tried_again(bench: Bench) -> None:
+    bench.script(
+        BashStep(command="true", fault=Fault(kind="cut", times=1)),
+        BashStep(command="true", fault=Fault(kind="status", status=529, times=1)),
+        DONE,
+    )
+    answer = await bench.run()
+    assert json.loads(answer.handoff or "") == DONE.value, answer.detail
+    reasons = [event["reason"] for event in bench.events("retry")]
+    assert len(reasons) == 2 and "overloaded" in reasons
+
+
+async def test_a_suite_may_take_longer_than_its_own_two_minutes(bench: Bench) -> None:
+    bench.script(DONE)
+    await bench.run()
+    [shell] = [tool for tool in bench.model.bodies[-1]["tools"] if tool["name"] == "Bash"]
+    assert "up to 3600000ms" in shell["description"] and "after 600000ms" in shell["description"]
+
+
+@pytest.mark.spec("AG-8")
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"{",
+        b'{"type": "system", "subtype": "api_retry", "retry_delay_ms": 1' + b"0" * 400 + b"}",
+        b'{"type": "system", "subtype": "api_retry", "retry_delay_ms": NaN}',
+        b'{"type": ["result"], "message": {}}',
+        b'{"type": "assistant", "message": {"id": [], "content": [1, {"type": {}}]}}',
+        b'{"type": "assistant", "message": {"usage": {"input_tokens": {}, "output_tokens": -1}}}',
+        b'{"type": "user", "message": {"content": [{"type": "tool_result", "content": [[], {"text": 1}]}]}}',
+        b'{"type": "assistant", "message": {"content": [{"type": "tool_use", "input": '
+        + b"[" * 90_000 + b"]" * 90_000 + b"}]}}",
+        b'{"type": "result", "is_error": true, "result": ' + b"[" * 90_000 + b"]" * 90_000 + b"}",
+        b'{"type": "result", "is_error": true, "errors": 5}',
+        b'{"type": "result", "is_error": true, "result": "half \\ud83d"}',
+        b'{"type": "result", "structured_output": ' + b"[" * 90_000 + b"]" * 90_000 + b"}",
+    ],
+    ids=lambda line: line[:60].decode(),
+)  # fmt: skip
+def test_lines_that_make_no_sense_are_passed_over(transcript: FileTranscript, line: bytes) -> None:
+    output = _Output(transcript)
+    output.line(line)
+    answer = output.completed(AgentAnswer(ending="exited", exit_code=0))
+    assert (answer.exit_code, answer.handoff) == (1, None)
+    answer.model_dump_json()  # It can be stored.
+    output.line(b'{"type": "result", "is_error": false, "structured_output": {"status": "done"}}')
+    assert output.completed(AgentAnswer(ending="exited", exit_code=0)).handoff == '{"status": "done"}'
 
 
 async def test_a_spent_budget_ends_it_at_once(bench: Bench) -> None:

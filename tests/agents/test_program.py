@@ -3,6 +3,7 @@
 import hashlib
 import io
 import os
+import resource
 import tarfile
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
@@ -31,11 +32,21 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def put_npm(tools: Path, content: bytes = CONTENT, *, fails: bool = False) -> Path:
+@pytest.fixture(autouse=True)
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder that is all pip knows."""
+    folder = tmp_path / "index"
+    folder.mkdir()
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    return folder
+
+
+def put_npm(tools: Path, content: bytes = CONTENT, *, fails: bool = False, name: str = "tool") -> Path:
     """An npm whose registry holds one package, as npm packs them; it counts its calls."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as archive:
-        info = tarfile.TarInfo("package/tool")
+        info = tarfile.TarInfo(f"package/{name}")
         info.size = len(content)
         archive.addfile(info, io.BytesIO(content))
     (tools / "package.tgz").write_bytes(packed.getvalue())
@@ -77,28 +88,65 @@ def test_another_file_than_the_one_pinned_is_refused_and_not_kept(tmp_path: Path
         program().mount(tmp_path / "data")
 
 
-def test_a_registry_that_fails_is_told_with_its_words(tmp_path: Path, tools: Path) -> None:
+@pytest.mark.slow
+def test_registries_that_fail_are_told_with_their_words(tmp_path: Path, tools: Path) -> None:
     put_npm(tools, fails=True)
-    with pytest.raises(ConfigError, match="E404 not found"):
+    with pytest.raises(ConfigError, match=r"(?s)E404 not found.*pip download.*tool-wheel==9") as failed:
+        program().install(tmp_path / "data", print)
+    assert "npm" in failed.value.hint
+
+
+def test_a_package_without_the_file_is_told(tmp_path: Path, tools: Path) -> None:
+    put_npm(tools, name="another")
+    with pytest.raises(ConfigError, match=r"npm fetched something else.*package/tool"):
         program().install(tmp_path / "data", print)
 
 
+@pytest.mark.slow
+def test_an_npm_that_leaves_rubbish_or_nothing_is_told(tmp_path: Path, tools: Path) -> None:
+    put_npm(tools, os.urandom(1_000_000))
+    npm = tools / "npm"
+    for script, told in (
+        ("echo rubbish >tool.tgz", "npm fetched something else"),
+        ("true", "npm fetched something else"),
+        (f"head -c 900000 {tools}/package.tgz >tool.tgz", "cannot be unpacked"),
+    ):
+        npm.write_text(f"#!/bin/sh\n{script}\n")
+        npm.chmod(0o755)
+        with pytest.raises(ConfigError, match=told):
+            program().install(tmp_path / "data", print)
+    assert [path.name for path in (tmp_path / "data").iterdir()] == [".lock"]
+
+
+def test_a_disk_that_fills_up_is_told_and_nothing_is_left(tmp_path: Path, tools: Path) -> None:
+    """A limit on the size of files stands for the disk."""
+    put_npm(tools, b"x" * 4_000_000)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, before[1]))
+    try:
+        with pytest.raises(ConfigError, match="cannot be unpacked"):
+            program().install(tmp_path / "data", print)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert [path.name for path in (tmp_path / "data").iterdir()] == [".lock"]
+
+
+@pytest.mark.parametrize("npm", ["missing", "failing"])
 def test_without_npm_it_comes_from_the_wheel_that_carries_it(
-    tmp_path: Path, tools: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, tools: Path, index: Path, npm: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """pip itself, with a folder as its index."""
-    monkeypatch.setenv("PATH", str(tools))
-    wheel = tmp_path / "index" / "tool_wheel-9-py3-none-any.whl"
-    wheel.parent.mkdir()
-    with zipfile.ZipFile(wheel, "w") as archive:
+    if npm == "failing":
+        put_npm(tools, fails=True)
+    else:
+        monkeypatch.setenv("PATH", str(tools))
+    with zipfile.ZipFile(index / "tool_wheel-9-py3-none-any.whl", "w") as archive:
         archive.writestr("tool_wheel/tool", CONTENT)
         archive.writestr(
             "tool_wheel-9.dist-info/METADATA", "Metadata-Version: 2.1\nName: tool-wheel\nVersion: 9\n"
         )
         archive.writestr("tool_wheel-9.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\n")
         archive.writestr("tool_wheel-9.dist-info/RECORD", "")
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(wheel.parent))
     assert program().install(tmp_path / "data", print).read_bytes() == CONTENT
 
 

@@ -3,7 +3,7 @@
 import json
 import uuid
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ironworks.agents.exchange import Alive, never, run_program
 from ironworks.agents.model import model_of
@@ -33,6 +33,9 @@ ENV = {
     # Else it talks to its maker at every start, whatever base URL it is given.
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
     "CLAUDE_CODE_MAX_RETRIES": "4",
+    # Suites take longer than the two minutes it gives a command, and the ten it lets the model ask for.
+    "BASH_DEFAULT_TIMEOUT_MS": "600000",
+    "BASH_MAX_TIMEOUT_MS": "3600000",
     # As root it would refuse to work without asking; nobody is there to be asked.
     "IS_SANDBOX": "1",
 }
@@ -40,19 +43,22 @@ SETTINGS = {"attribution": {"commit": "", "pr": ""}, "includeCoAuthoredBy": Fals
 SERVER_TOOLS = "WebFetch,WebSearch"
 """They run at the provider, where nobody can bound what they cost or reach."""
 SESSION = """\
-if ls "$CLAUDE_CONFIG_DIR"/projects/*/"$SESSION".jsonl >/dev/null 2>&1
+if grep -qs '"type":"user"' "$CLAUDE_CONFIG_DIR"/projects/*/"$SESSION".jsonl
 then set -- "$@" --resume "$SESSION"
-else set -- "$@" --session-id "$SESSION"
+else rm -f "$CLAUDE_CONFIG_DIR"/projects/*/"$SESSION".jsonl; set -- "$@" --session-id "$SESSION"
 fi
 told=$(cat CLAUDE.md AGENTS.md 2>/dev/null | head -c 60000)
 [ -z "$told" ] || set -- "$@" --append-system-prompt "$told"
 exec "$@" <"$IRONWORKS_PROMPT\""""
 """Its own record tells whether the session exists: a crash may have come before or after it was begun.
+A record in which nothing was said yet can be neither resumed nor begun again, so it goes.
 
 Without the repository's settings it reads none of the repository's advice either: that is handed to it.
 """
 NAMES = uuid.UUID("6f0f9a51-6d0c-4c55-9a77-1d1f0c5e7a11")
 MAX_WORDS = 4_000
+MAX_NUMBER = 1e15
+COUNTS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 
 
 class ClaudeCodeAgent:
@@ -107,28 +113,34 @@ def _arguments(task: AgentTask, model: str) -> list[str]:
 
 
 class _Output:
-    """Reads the event lines: tells the transcript, keeps the result. Lines come from a sandbox."""
+    """Reads the event lines: tells the transcript, keeps the result.
+
+    They come from a sandbox, where anything may write them: what makes no sense is passed over.
+    """
 
     def __init__(self, transcript: Transcript) -> None:
         self._transcript = transcript
-        self._result: dict[str, Any] = {}
+        self._result: _Result | None = None
         self._counted: set[str] = set()
         self._tools: dict[str, str] = {}
 
     def line(self, line: bytes) -> None:
         try:
             event: Any = json.loads(line)
+            if isinstance(event, dict):
+                self._event(event)
         except (ValueError, RecursionError):
             return
-        if not isinstance(event, dict):
-            return
-        if event.get("type") == "result":
-            self._result = event
-        elif event.get("type") == "system" and event.get("subtype") == "api_retry":
+
+    def _event(self, event: dict[str, Any]) -> None:
+        kind, message = event.get("type"), event.get("message")
+        if kind == "result":
+            self._result = _result(event)
+        elif kind == "system" and event.get("subtype") == "api_retry":
             reason, delay_s = str(event.get("error")), _number(event.get("retry_delay_ms")) / 1000
             self._transcript.event("retry", reason=reason, delay_s=delay_s)
-        elif event.get("type") in {"assistant", "user"} and isinstance(event.get("message"), dict):
-            self._message(event["message"])
+        elif kind in ("assistant", "user") and isinstance(message, dict):
+            self._message(message)
 
     def _message(self, message: dict[str, Any]) -> None:
         content = message.get("content")
@@ -139,7 +151,7 @@ class _Output:
         # One message comes as an event for each of its blocks, each time with the same usage.
         if isinstance(usage, dict) and id not in self._counted:
             self._counted.add(id)
-            counts = {name: _number(count) for name, count in usage.items() if name.endswith("_tokens")}
+            counts = {name: _number(usage.get(name)) for name in COUNTS}
             self._transcript.event("usage", model=str(message.get("model")), **counts)
 
     def _block(self, block: dict[str, Any]) -> None:
@@ -159,18 +171,36 @@ class _Output:
     def completed(self, answer: AgentAnswer) -> AgentAnswer:
         """The answer with what the result says: an exit code of 0 is no success, nor is silence."""
         result = self._result
-        words = str(result.get("result") or "; ".join(map(str, result.get("errors") or [])))[:MAX_WORDS]
         if answer.ending != "exited":
             return answer
-        if result.get("is_error"):
-            self._transcript.event("error", message=words)
+        if result is None:
+            failed = {"exit_code": 1, "handoff": None, "detail": "it gave no result"}
+            return answer if answer.exit_code else answer.model_copy(update=failed)
+        if result.failed:
+            self._transcript.event("error", message=result.words)
             code = answer.exit_code or 1
-            return answer.model_copy(update={"exit_code": code, "handoff": None, "detail": words})
-        if answer.exit_code == 0 and not result:
-            return answer.model_copy(update={"exit_code": 1, "handoff": None, "detail": "it gave no result"})
-        if answer.exit_code == 0 and "structured_output" in result:
-            return answer.model_copy(update={"handoff": json.dumps(result["structured_output"])})
-        return answer.model_copy(update={"detail": answer.detail or words})
+            return answer.model_copy(update={"exit_code": code, "handoff": None, "detail": result.words})
+        if answer.exit_code == 0 and result.handoff is not None:
+            return answer.model_copy(update={"handoff": result.handoff})
+        return answer.model_copy(update={"detail": answer.detail or result.words})
+
+
+class _Result(NamedTuple):
+    """What its last line says."""
+
+    failed: bool
+    words: str
+    handoff: str | None
+    """JSON."""
+
+
+def _result(event: dict[str, Any]) -> _Result:
+    errors = event.get("errors")
+    words = str(event.get("result") or "; ".join(map(str, errors if isinstance(errors, list) else [])))
+    # A lone surrogate could not be stored.
+    words = words[:MAX_WORDS].encode("utf-8", "replace").decode()
+    handoff = json.dumps(event["structured_output"]) if "structured_output" in event else None
+    return _Result(bool(event.get("is_error")), words, handoff)
 
 
 def _text(content: Any) -> str:
@@ -180,4 +210,5 @@ def _text(content: Any) -> str:
 
 
 def _number(value: Any) -> float:
-    return value if isinstance(value, int | float) else 0
+    """`value` where it can count something, else 0."""
+    return value if isinstance(value, int | float) and 0 <= value < MAX_NUMBER else 0

