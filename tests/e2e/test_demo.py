@@ -209,6 +209,23 @@ def test_a_demo_that_is_killed_again_and_again_ends_the_same(tmp_path: Path, see
     play_through_kills(Stage(tmp_path), 3, random.Random(seed))
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.spec("DM-3")
+def test_a_demo_that_is_interrupted_says_so_and_keeps_no_factory_from_going_on(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    process = stage.start()
+    assert process.stdout is not None
+    for line in process.stdout:
+        if "claimed" in line:
+            break
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 130
+    assert err.strip() == "stopped; the same words go on with it"
+    assert not list(stage.folder.glob("factory-*.json"))
+
+
 @pytest.mark.spec("DM-9")
 def test_a_second_demo_in_the_same_folder_is_told_and_touches_nothing(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
