@@ -1,5 +1,6 @@
 import json
 import shutil
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -148,6 +149,34 @@ def test_groups_that_include_each_other_end(tmp_path: Path) -> None:
     assert detect(tmp_path).prepare[-1].endswith("six")
 
 
+def test_scripts_and_groups_that_name_themselves_many_times_are_followed_once(tmp_path: Path) -> None:
+    scripts = {"test": " && ".join(["npm run test", "npm run unit"] * 400), "unit": "tape a.js"}
+    write(tmp_path / "node", {"package.json": json.dumps({"scripts": scripts})})
+    assert detect(tmp_path / "node").test == "npx tape a.js"
+    itself = '{include-group = "test"}, ' * 400
+    groups = f'[dependency-groups]\ntest = [{itself}"six"]\n'
+    write(tmp_path / "python", {"pyproject.toml": groups})
+    assert detect(tmp_path / "python").prepare[-1].endswith("pytest six")
+
+
+@pytest.mark.parametrize("entries", ["5", "'six'", "{six = 1}", "[1, [2], {}]", "['--index-url=x', ' -r y']"])
+def test_a_group_that_holds_no_requirements_adds_none(tmp_path: Path, entries: str) -> None:
+    write(tmp_path, {"pyproject.toml": f"[dependency-groups]\ntest = {entries}\n"})
+    assert detect(tmp_path).prepare[-1].endswith("install -q pytest")
+
+
+@pytest.mark.parametrize(
+    "words", ["\ud800", "\n[agent]\n", "\x1b[2J", "\u202e", "\u200b", "\U000e0041", "\x9b"]
+)
+def test_nothing_that_a_script_says_is_hidden_in_what_init_writes(tmp_path: Path, words: str) -> None:
+    package = {"scripts": {"test": f"tape '{words}'"}}
+    write(tmp_path, {"package.json": json.dumps(package)})
+    text = starter(detect(tmp_path), "main", {})
+    assert all(line.isprintable() for line in text.split("\n"))
+    command = tomllib.loads(text)["project"]["test"]
+    assert command == f"npx tape '{words}'".encode("utf-8", "replace").decode()
+
+
 @pytest.mark.parametrize(
     "content", ["{", "[]", '{"scripts": 3}', '{"scripts": {"test": null}}', "[" * 9999, "\x00"]
 )
@@ -183,8 +212,6 @@ def test_what_init_writes_can_be_loaded(
 
 @pytest.mark.parametrize("base", ['a"b', "a\\b", "é", "x]y", "\x7f"])
 def test_a_name_from_the_repository_stays_data(base: str) -> None:
-    import tomllib
-
     assert tomllib.loads(starter(UNKNOWN, base, {}))["project"]["base"] == base
 
 

@@ -1,6 +1,7 @@
 """The demo, as a newcomer starts it: ten issues in, nine merged changes out, every trap named."""
 
 import asyncio
+import fcntl
 import json
 import os
 import random
@@ -208,6 +209,56 @@ def test_a_demo_that_is_killed_again_and_again_ends_the_same(tmp_path: Path, see
     play_through_kills(Stage(tmp_path), 3, random.Random(seed))
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.spec("DM-3")
+def test_a_demo_that_is_interrupted_says_so_and_keeps_no_factory_from_going_on(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    process = stage.start()
+    assert process.stdout is not None
+    for line in process.stdout:
+        if "claimed" in line:
+            break
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 130
+    assert err.strip() == "stopped; the same words go on with it"
+    assert not list(stage.folder.glob("factory-*.json"))
+
+
+@pytest.mark.spec("DM-9")
+def test_a_second_demo_in_the_same_folder_is_told_and_touches_nothing(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    stage.folder.mkdir()
+    descriptor = os.open(stage.folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        code, _, err = stage.play()
+    finally:
+        os.close(descriptor)
+    assert code == 2 and "another demo is at work" in err
+    assert not any(stage.folder.iterdir())
+
+
+@pytest.mark.spec("DM-9")
+@pytest.mark.parametrize("mark", [b"\xff\xfe", b'{"seed": 2}', b""])
+def test_a_mark_that_is_not_ours_is_told(tmp_path: Path, mark: bytes) -> None:
+    stage = Stage(tmp_path)
+    stage.folder.mkdir()
+    (stage.folder / "demo.json").write_bytes(mark)
+    code, _, err = stage.play()
+    assert code == 2 and "holds another demo" in err
+
+
+@pytest.mark.spec("DM-9")
+def test_what_is_no_folder_is_told(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    stage.folder.touch()
+    code, _, err = stage.play()
+    assert code == 2 and "cannot be used" in err
+
+
+@pytest.mark.spec("DM-9")
 def test_the_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     stage.folder.mkdir()

@@ -112,3 +112,14 @@ def test_the_same_catch_is_told_once() -> None:
     denied = ev.EgressDenied(run="r", issue="one", target="x", reason="y")
     other = denied.model_copy(update={"issue": "two"})
     assert [catch.issue for catch in caught([denied, other, denied])] == ["one", "two"]
+
+
+@pytest.mark.spec("DM-6")
+@pytest.mark.parametrize("failing", [5, None, "a", [["a"]], [{}], {"a": 1}])
+@pytest.mark.parametrize("outcome", ["failed", ["failed"], None])
+def test_a_verification_that_makes_no_sense_is_no_catch(failing: object, outcome: object) -> None:
+    handoff = {"verdict": "passed", "baseline": {"failing": failing}, "tests": {"a": outcome}}
+    event = ev.StageFinished(
+        run="r", issue="i", stage="verify", attempt=1, outcome="ok", duration_s=1, handoff=handoff
+    )
+    assert catches(event) == []

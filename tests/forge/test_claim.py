@@ -224,6 +224,17 @@ def test_rubbish_in_place_of_a_claim_is_no_claim(mine: Claims, git: Git, message
 
 
 @pytest.mark.spec("CL-7")
+@pytest.mark.parametrize("end", ["9999-12-31T23:59:59Z", "9999-12-31T23:59:59-14:00"])
+def test_a_claim_until_the_end_of_time_can_be_read(mine: Claims, git: Git, end: str) -> None:
+    record = {"subject": "a", "owner": "x", "run": "r", "epoch": 1, "expires_at": end}
+    commit = git("commit-tree", "HEAD^{tree}", "-F", "-", stdin=json.dumps(record).encode())
+    git("update-ref", "refs/ironworks/claims/a", commit)
+    assert mine.acquire("a") is None
+    holder = mine.holder("a")
+    assert holder is not None and holder.owner == "x"
+
+
+@pytest.mark.spec("CL-7")
 def test_what_is_not_even_a_commit_is_no_claim(mine: Claims, git: Git) -> None:
     git("update-ref", "refs/ironworks/claims/a", git("hash-object", "-w", "--stdin", stdin=b"x"))
     assert mine.holder("a") is None

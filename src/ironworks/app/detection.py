@@ -170,19 +170,18 @@ def _requirements(folder: _Folder, reasons: list[str]) -> list[str]:
 
 def _grouped(project: dict[str, Any]) -> list[str]:
     """The requirements of the dependency groups that are about tests, groups inside included."""
-    groups = project.get("dependency-groups")
+    groups = _table(project, "dependency-groups")
     found: dict[str, None] = {}
-
-    def gather(name: str, depth: int) -> None:
-        for entry in groups.get(name, ()) if isinstance(groups, dict) and depth < 5 else ():
+    names = list(_TESTING)
+    for name in names:  # Grows while it is read; each name comes once, so that no circle is gone around.
+        entries = groups.get(name)
+        for entry in entries if isinstance(entries, list) else ():
             if isinstance(entry, str):
                 found[entry] = None
-            elif isinstance(entry, dict):
-                gather(str(entry.get("include-group")), depth + 1)
-
-    for name in _TESTING:
-        gather(name, 0)
-    return list(found)
+            elif isinstance(entry, dict) and (other := str(entry.get("include-group"))) not in names:
+                names.append(other)
+    # What begins with a dash would be an option of pip.
+    return [requirement for requirement in found if not requirement.lstrip().startswith("-")]
 
 
 def _extras(project: dict[str, Any]) -> dict[str, Any]:
@@ -270,16 +269,26 @@ def _table(document: dict[str, Any], name: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _commands(scripts: dict[str, str], name: str, depth: int = 0) -> list[str]:
-    """The commands of a script one after the other, scripts it runs included."""
+def _commands(scripts: dict[str, str], name: str) -> list[str]:
+    """The commands of a script one after the other, those of each script it runs included once."""
     found: list[str] = []
-    for command in re.split(r"&&|;|\|\|", scripts.get(name, "")):
-        nested = re.search(r"(?:^|\s)(?:npm|pnpm|yarn)(?: run)? ([\w:.-]+)\s*$", command)
-        if nested and nested[1] in scripts and depth < 5:
-            found += _commands(scripts, nested[1], depth + 1)
-        elif command.strip():
-            found.append(command.strip())
+    seen = {name}
+    waiting = _parts(scripts.get(name, ""))
+    while waiting:
+        command = waiting.pop()
+        nested = re.search(r"(?:^|\s)(?:npm|pnpm|yarn)(?: run)? ([\w:.-]+)$", command)
+        if not nested or nested[1] not in scripts or nested[1] in seen:
+            found.append(command)
+        else:
+            seen.add(nested[1])
+            waiting += _parts(scripts[nested[1]])
     return found
+
+
+def _parts(script: str) -> list[str]:
+    """The last one first."""
+    parts = [part.strip() for part in re.split(r"&&|;|\|\|", script)]
+    return [part for part in reversed(parts) if part]
 
 
 def _run_by(command: str, known: dict[str, Any]) -> tuple[tuple[str, ...], str, str] | None:

@@ -57,5 +57,7 @@ def _prepare(guess: Guess) -> list[str]:
 
 
 def _quoted(text: str) -> str:
-    """A TOML basic string: JSON's escapes are all among TOML's, but for DEL."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+    """A TOML basic string, in which everything can be seen: JSON's escapes are all among TOML's."""
+    valid = text.encode("utf-8", "replace").decode("utf-8")  # Half a surrogate pair is no text in TOML.
+    letters = json.dumps(valid, ensure_ascii=False)
+    return "".join(letter if letter.isprintable() else f"\\U{ord(letter):08x}" for letter in letters)

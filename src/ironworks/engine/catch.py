@@ -106,7 +106,9 @@ def _known_failing(verification: dict[str, Any]) -> int:
     tests = verification.get("tests")
     if not isinstance(baseline, dict) or not isinstance(tests, dict):
         return 0
-    return sum(tests.get(test) in {"failed", "error"} for test in baseline.get("failing", ()))
+    failing = baseline.get("failing")
+    names = [name for name in failing if isinstance(name, str)] if isinstance(failing, list | tuple) else []
+    return sum(tests.get(name) in ("failed", "error") for name in names)
 
 
 def _tables(value: Any) -> list[dict[str, Any]]:

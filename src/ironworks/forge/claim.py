@@ -165,7 +165,8 @@ class Claims:
         return (record.owner, record.run) == (self._owner, self._run)
 
     def _is_over(self, record: ClaimRecord) -> bool:
-        return self._clock.now() >= record.expires_at + self._grace
+        # Not `expires_at` + grace: in a stranger's record that may lie beyond the end of all time.
+        return self._clock.now() - self._grace >= record.expires_at
 
 
 def _claim(record: ClaimRecord, commit: str) -> Claim:

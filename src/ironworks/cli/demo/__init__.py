@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from ironworks.cli.options import PATH, json_option
+from ironworks.cli.output import note
 from ironworks.core.errors import UsageError
 
 
@@ -49,6 +50,9 @@ def command(
     wanted = Play(where, seed, chaos, live, agent or "", model or "", budget_usd or 5.0)
     try:
         return asyncio.run(play(wanted, as_json=as_json, kept=folder is not None))
+    except KeyboardInterrupt:
+        note("stopped; the same words go on with it" if folder else "stopped; nothing is left of it")
+        raise
     finally:
         if folder is None:
             shutil.rmtree(where, ignore_errors=True)

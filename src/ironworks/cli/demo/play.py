@@ -2,11 +2,12 @@
 
 import asyncio
 import contextlib
+import fcntl
 import json
 import os
 import shutil
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ from ironworks.cli.demo.narrator import Narrator, at_list_price, conclude, intro
 from ironworks.cli.demo.troupe import Troupe, called
 from ironworks.cli.output import print_json
 from ironworks.cli.summary import freeze, write_whole
-from ironworks.core.errors import IronworksError, UsageError
+from ironworks.core.errors import BusyError, IronworksError, UsageError
 from ironworks.core.policy import INTEGRATION_BRANCH, INTEGRATION_PULL
 from ironworks.core.report import Grade, RunReport
 from ironworks.git.repository import Repository
@@ -65,12 +66,8 @@ async def play(wanted: Play, *, as_json: bool, kept: bool) -> int:
     """The exit code. Killed at any moment, the same call goes on where it was."""
     if not as_json:
         introduce(live=wanted.live, chaos=wanted.chaos)
-    await asyncio.to_thread(set_scene, wanted)
-    narrator = Narrator(quiet=as_json)
-    async with _providers(wanted) as configurations:
-        troupe = Troupe(wanted.folder, wanted.repository, configurations)
-        report = await _performed(wanted, troupe, narrator)
-    result = await _judged(wanted, report)
+    with _alone(wanted.folder):
+        result = await _result(wanted, Narrator(quiet=as_json))
     if as_json:
         print_json(
             {
@@ -78,14 +75,44 @@ async def play(wanted: Play, *, as_json: bool, kept: bool) -> int:
                 "grades": [grade.model_dump(mode="json") for grade in result.grades],
                 "merged": result.merged,
                 "seed": wanted.seed,
-                "differences": differences(report) if wanted.live else [],
+                "differences": differences(result.report) if wanted.live else [],
             }
         )
     else:
         conclude(result.report, result.grades, result.merged)
-        unlike(differences(report)) if wanted.live else at_list_price(report)
+        unlike(differences(result.report)) if wanted.live else at_list_price(result.report)
         point_on(wanted.folder if kept else None)
     return result.exit_code
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Be the only demo in `folder`, which is made. A second one would send the factories to its own model.
+
+    The folder itself is locked: the lock goes with the process, and leaves no file.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be used: {error.strerror}", hint="name a new folder") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError as error:
+        raise BusyError(
+            f"another demo is at work in {folder}", hint="wait for it, or name another"
+        ) from error
+    finally:
+        os.close(descriptor)
+
+
+async def _result(wanted: Play, narrator: Narrator) -> Result:
+    await asyncio.to_thread(set_scene, wanted)
+    async with _providers(wanted) as configurations:
+        troupe = Troupe(wanted.folder, wanted.repository, configurations)
+        report = await _performed(wanted, troupe, narrator)
+    return await _judged(wanted, report)
 
 
 def set_scene(wanted: Play) -> None:
@@ -95,12 +122,11 @@ def set_scene(wanted: Play) -> None:
 
     folder, mark = wanted.folder, wanted.folder / MARK
     if not mark.exists():
-        if folder.exists() and any(folder.iterdir()):
+        if any(folder.iterdir()):
             raise UsageError(f"{folder} is not empty", hint="name a new folder")
-        folder.mkdir(parents=True, exist_ok=True)
         write_whole(mark, wanted.mark)
-    elif mark.read_text("utf-8") != wanted.mark:
-        raise UsageError(f"{folder} holds another demo: {mark.read_text('utf-8')}", hint="name a new folder")
+    elif (found := mark.read_text("utf-8", "replace")) != wanted.mark:
+        raise UsageError(f"{folder} holds another demo: {found[:200]}", hint="name a new folder")
     _made(wanted.hidden, write_hidden_suite)
     more = BACKLOG if wanted.chaos else ""
     _made(wanted.repository, lambda path: make_repository(path, seed=wanted.seed, more=more))

@@ -29,6 +29,12 @@ def called() -> None:
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+def _heard(ends: asyncio.Future[list[None]]) -> None:
+    """Whoever presses Ctrl-C waits for no result: without this Python complains that nobody did."""
+    if not ends.cancelled():
+        ends.exception()
+
+
 class Member:
     """One factory: its place, its log as far as it was told, its ending."""
 
@@ -74,7 +80,11 @@ class Member:
         said = await asyncio.to_thread(draft.read_bytes)
         if code not in (0, 1, 3) or not said.startswith(b"{") or b'"issues"' not in said:
             words = (await asyncio.to_thread(self.errors.read_bytes))[-2000:].decode("utf-8", "replace")
-            raise IronworksError(f"factory {self.number} ended with exit code {code}:\n{words.strip()}")
+            words = words.strip() or f"it could not say why: is the disk of {self.report.parent} full?"
+            raise IronworksError(f"factory {self.number} ended with exit code {code}:\n{words}")
+        if RunReport.model_validate_json(said).stopped:
+            # Not its last word: kept, it would never go on.
+            raise IronworksError(f"factory {self.number} was stopped", hint="the same words go on with it")
         draft.rename(self.report)
 
     def tell(self, narrator: Narrator) -> None:
@@ -104,6 +114,7 @@ class Troupe:
         try:
             await asyncio.gather(*(member.start() for member in self.members))
             ends = asyncio.gather(*(member.finish() for member in self.members))
+            ends.add_done_callback(_heard)
             while not ends.done():
                 await asyncio.wait([ends], timeout=POLL_S)
                 for member in self.members:
