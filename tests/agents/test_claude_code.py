@@ -332,3 +332,9 @@ async def test_what_the_project_tells_agents_reaches_it(bench: Bench) -> None:
     await bench.run()
     whole = json.dumps(bench.model.bodies[-1])
     assert "Always count in base 62." in whole
+
+
+async def test_advice_that_is_no_file_is_not_waited_for(bench: Bench) -> None:
+    await bench.place.sh("mkfifo /work/CLAUDE.md; ln -s /dev/zero /work/AGENTS.md")
+    bench.script(DONE)
+    assert (await bench.run(silence_s=20)).exit_code == 0

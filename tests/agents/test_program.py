@@ -161,3 +161,19 @@ def test_the_folder_follows_the_users_data(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("XDG_DATA_HOME", "relative")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert programs_folder() == tmp_path / ".local" / "share" / "ironworks" / "agents"
+
+
+def test_a_folder_that_cannot_be_used_is_told(tmp_path: Path, tools: Path) -> None:
+    put_npm(tools)
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="nothing can be kept in"):
+        program().install(tmp_path / "file" / "data", print)
+
+
+def test_what_is_in_the_way_is_replaced(tmp_path: Path, tools: Path) -> None:
+    put_npm(tools)
+    left = program().path(tmp_path / "data").with_name("left over")
+    left.parent.mkdir(parents=True)
+    left.touch()
+    assert program().install(tmp_path / "data", print).read_bytes() == CONTENT
+    assert not left.exists()

@@ -47,7 +47,7 @@ if grep -qs '"type":"user"' "$CLAUDE_CONFIG_DIR"/projects/*/"$SESSION".jsonl
 then set -- "$@" --resume "$SESSION"
 else rm -f "$CLAUDE_CONFIG_DIR"/projects/*/"$SESSION".jsonl; set -- "$@" --session-id "$SESSION"
 fi
-told=$(cat CLAUDE.md AGENTS.md 2>/dev/null | head -c 60000)
+told=$(for advice in CLAUDE.md AGENTS.md; do [ ! -f $advice ] || head -c 30000 $advice; done)
 [ -z "$told" ] || set -- "$@" --append-system-prompt "$told"
 exec "$@" <"$IRONWORKS_PROMPT\""""
 """Its own record tells whether the session exists: a crash may have come before or after it was begun.

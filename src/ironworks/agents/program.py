@@ -90,6 +90,7 @@ class Program(NamedTuple):
                         f"{self.name} {self.version} is not the file it should be: SHA-256 {found}",
                         hint="your registry gives something else under that name",
                     )
+                shutil.rmtree(path.parent, ignore_errors=True)  # Whatever is there holds no program.
                 path.parent.parent.mkdir(exist_ok=True)
                 whole.rename(path.parent)
         return path
@@ -132,8 +133,13 @@ def programs_folder() -> Path:
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """Alone among those that install into `folder`, which is made. ConfigError when the disk is full."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as lock:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / ".lock").open("w")
+    except OSError as error:
+        hint = "make it writable, or name another folder with XDG_DATA_HOME"
+        raise ConfigError(f"nothing can be kept in {folder}: {error}", hint=hint) from error
+    with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if shutil.disk_usage(folder).free < FREE_BYTES:
             raise ConfigError(f"less than {FREE_BYTES / 1e9:.0f} GB is free in {folder}", hint="make room")
