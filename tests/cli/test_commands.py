@@ -278,7 +278,10 @@ def test_a_merged_issue_is_shown_as_merged(cli: Cli, place: Place, head: str, hi
 
 
 def test_a_pull_request_is_closed_with_its_reason(cli: Cli, head: str) -> None:
-    assert json.loads(cli("pr", "close", "one", "--reason", "no", "--json").out)["state"] == "closed"
-    assert "reason: no" in cli("pr", "show", "one").out
+    landed = cli("pr", "close", "one")
+    assert landed.code == 1 and "one has landed" in landed.err
+    said = cli("pr", "close", "integration", "--reason", "no", "--json")
+    assert json.loads(said.out)["state"] == "closed"
+    assert "reason: no" in cli("pr", "show", "integration").out
     assert cli("pr", "close", "nope").code == 2
     assert cli("pr", "show", "nope").code == 2
