@@ -19,7 +19,7 @@ SAMPLES: list[Event] = [
     *(ev.StageStarted(run="r", issue="one", stage=stage, attempt=1) for stage in get_args(Stage)),
     ev.StageFinished(run="r", issue="one", stage="work", attempt=1, outcome="done", duration_s=1),
     ev.WorkCaptured(run="r", issue="one", attempt=1, commit=SHA, tree=SHA, ghost=False),
-    ev.FindingReproduced(run="r", issue="one", attempt=1, claim="c"),
+    ev.FindingTried(run="r", issue="one", attempt=1, reproduced=True, claim="c"),
     ev.LimitReached(run="r", issue="one", stage="work", limit="pids", detail="d"),
     ev.PullRequestOpened(run="r", issue="one", branch="b", commit=SHA),
     ev.IssueLanded(run="r", issue="one", branch="i", commit=SHA),

@@ -48,7 +48,18 @@ CASES: list[tuple[Event, set[tuple[str, str]]]] = [
     ),
     (VERIFIED, {("baseline", "known-failing")}),
     (stage("verify", verdict="failed", tests={"b": "failed"}, baseline={"failing": ["b"]}), set()),
-    (ev.FindingReproduced(run="r", issue="one", attempt=1, claim="it breaks"), {("reviewer", "reproduced")}),
+    (
+        ev.FindingTried(run="r", issue="one", attempt=1, reproduced=False, claim="it breaks"),
+        {("reviewer", "objection")},
+    ),
+    (
+        ev.LimitReached(run="r", issue="one", stage="work", limit="memory", detail="d"),
+        {("sandbox", "limit-memory")},
+    ),
+    (
+        ev.FindingTried(run="r", issue="one", attempt=1, reproduced=True, claim="it breaks"),
+        {("reviewer", "reproduced")},
+    ),
     (
         stage(
             "review",
@@ -104,7 +115,7 @@ def test_how_many_tests_failed_before_is_said() -> None:
 
 
 def test_what_a_stranger_wrote_is_one_bounded_line() -> None:
-    (catch,) = catches(ev.IssueRejected(run="r", issue="one", reason="a\nb\n" + "x" * 5000))
+    (catch,) = catches(ev.IssueRejected(run="r", issue="one", reason="a\x1b\u202e\nb\n" + "x" * 5000))
     assert catch.what.startswith("a b x") and len(catch.what) == MAX_WHAT
 
 

@@ -132,8 +132,8 @@ def _costs(report: RunReport) -> Rows:
 
 def _times(report: RunReport) -> Rows:
     path_s, wall_s = report.critical_path_s, report.wall_s
-    if not wall_s:
-        return []
+    if not (report.serial_s and wall_s):
+        return []  # Nothing was worked on.
     return [
         ("wall", f"{wall_s:.1f} s", ""),
         ("critical path", f"{path_s:.1f} s", f"the wall is {wall_s / path_s:.2f} x of it" if path_s else ""),

@@ -126,11 +126,12 @@ class WorkCaptured(Event):
     ghost: bool
 
 
-class FindingReproduced(Event):
-    """A reviewer's claim was no opinion: its test fails on the commit it speaks of."""
+class FindingTried(Event):
+    """A reviewer's test was run on the commit it speaks of. `reproduced`: it fails there, as it must."""
 
-    kind: Literal["FindingReproduced"] = "FindingReproduced"
+    kind: Literal["FindingTried"] = "FindingTried"
     attempt: int
+    reproduced: bool
     path: str = ""
     claim: str
 
@@ -280,7 +281,7 @@ AnyEvent = Annotated[
     | StageStarted
     | StageFinished
     | WorkCaptured
-    | FindingReproduced
+    | FindingTried
     | LimitReached
     | PullRequestOpened
     | IssueLanded

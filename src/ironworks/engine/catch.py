@@ -10,6 +10,7 @@ from ironworks.core.report import Catch, Catcher
 Noticed = tuple[Catcher, str, str]
 """Who, code, and what in words."""
 MAX_WHAT = 300
+NOT_REPRODUCED = ("objection", "not reproduced: its test does not fail as it must")
 PARKED: dict[str, tuple[Catcher, str]] = {
     "over_budget": ("budget", "stopped at its cap, the work kept"),
     "looping": ("watchdog", "stopped: it went in circles"),
@@ -35,8 +36,9 @@ def _noticed(event: ev.Event) -> Iterator[Noticed]:
         yield from _IN_STAGE.get(event.stage, _nothing)(event.handoff)
     elif isinstance(event, ev.WorkCaptured) and event.ghost:
         yield "capture", "ghost-commit", "the worker left work uncommitted: captured, nothing lost"
-    elif isinstance(event, ev.FindingReproduced):
-        yield "reviewer", "reproduced", f"{event.claim} (reproduced: its test fails)"
+    elif isinstance(event, ev.FindingTried):
+        code, said = ("reproduced", "reproduced: its test fails") if event.reproduced else NOT_REPRODUCED
+        yield "reviewer", code, f"{event.claim} ({said})"
     elif isinstance(event, ev.LimitReached):
         yield "sandbox", f"limit-{event.limit}", event.detail
     elif isinstance(event, ev.EgressDenied):
@@ -117,5 +119,6 @@ def _tables(value: Any) -> list[dict[str, Any]]:
 
 def _line(text: str) -> str:
     """One bounded line, whatever a stranger wrote."""
-    line = " ".join(text.split())
+    # A terminal would obey control and direction characters.
+    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return line if len(line) <= MAX_WHAT else line[: MAX_WHAT - 1] + "…"

@@ -1,7 +1,7 @@
 """Review: another agent reads the proven change; what it can reproduce blocks, what it cannot is shown."""
 
 from ironworks.core.crash import crash_point
-from ironworks.core.events import FindingReproduced
+from ironworks.core.events import FindingTried
 from ironworks.core.handoffs import ReviewReport
 from ironworks.core.models import Finding, Model
 from ironworks.core.policy import blocking
@@ -53,11 +53,16 @@ async def review(line: Line, brief: Brief, round: int) -> Judgement:
     reproduced = await floor.bench.verifier.reproduce(
         verification.commit, report, name=line.sandbox("reproduce", line.generation, round)
     )
-    for number, finding in enumerate(finding for finding in reproduced if finding.fatal):
-        seen = FindingReproduced(
-            run=floor.run, issue=line.id, attempt=round, path=finding.path, claim=finding.message[:2000]
+    for number, finding in enumerate(reproduced):
+        tried = FindingTried(
+            run=floor.run,
+            issue=line.id,
+            attempt=round,
+            reproduced=finding.fatal,
+            path=finding.path,
+            claim=finding.message[:2000],
         )
-        await line.record(seen, round, number)
+        await line.record(tried, round, number)
     return Judgement(
         report=report, reproduced=tuple(reproduced), blocking=tuple(blocking(report, reproduced))
     )
