@@ -26,15 +26,18 @@ SETTINGS = "[limits]\nparallel = 3\nlease_s = 3\n"
 
 
 def append(name: str) -> list[str]:
-    """A test at the end of a file that others append to as well: a conflict for the integrator."""
+    """A test at the end of a file that others append to as well: a conflict for the integrator.
+
+    Each step does nothing where it was done: its worker may be killed before it has noted so.
+    """
     test = (
         f"\\n    def test_{name}(self):\\n        from till.{name} import {name}\\n"
         f"\\n        self.assertEqual({name}(), 1)\\n"
     )
     return [
         f"printf 'def {name}():\\n    return 1\\n' > till/{name}.py",
-        f"printf '{test}' >> tests/test_prices.py",
-        f"git add -A && git commit -qm 'Add {name}'",
+        f"grep -q test_{name} tests/test_prices.py || printf '{test}' >> tests/test_prices.py",
+        f"git add -A && {{ git diff --cached --quiet || git commit -qm 'Add {name}'; }}",
     ]
 
 

@@ -42,7 +42,7 @@ async def test_each_commit_gets_the_grade_it_deserves(tmp_path: Path, hidden: Pa
             "test_one": "failed",
             "test_name": "passed",
         }
-        assert not shop.backend.has_disk("grade")
+        assert not await shop.backend.has_disk("grade")
 
 
 @pytest.mark.spec("VF-14")

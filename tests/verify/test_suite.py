@@ -31,7 +31,7 @@ async def test_each_test_of_a_commit_gets_its_outcome(tmp_path: Path) -> None:
         assert "assert 1 == 2" in run.messages["unit::tests.test_more::test_two"]
         assert set(run.messages) == {"unit::tests.test_more::test_two"}
         assert run.duration_s > 0
-        assert not shop.backend.has_disk("run")
+        assert not await shop.backend.has_disk("run")
 
 
 @pytest.mark.spec("VF-2")

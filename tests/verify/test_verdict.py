@@ -289,4 +289,4 @@ async def test_a_refused_file_makes_a_run_unusable_and_not_the_factory(tmp_path:
     async with workshop(tmp_path, BASE) as shop:
         run = await shop.suites().run(shop.base, name="run", files={"calc.py/below": b""})
         assert "cannot write" in run.problem
-        assert not shop.backend.has_disk("run")
+        assert not await shop.backend.has_disk("run")

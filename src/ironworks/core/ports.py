@@ -2,8 +2,11 @@
 
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Literal, Protocol
+
+from pydantic import Field
 
 from ironworks.core.models import AgentStage, ExecResult, Issue, Model, PullRequest
 from ironworks.core.settings import AgentSettings
@@ -13,7 +16,34 @@ GATEWAY_PORT = 3128
 WORK_DIR = "/work"
 """Where the repository is, inside every sandbox."""
 
-Capability = Literal["overlay", "pause", "memory_limit", "pids_limit", "cpu_limit", "disk_limit", "usage"]
+Capability = Literal[
+    "create",
+    "pause",
+    "usage",
+    "memory_limit",
+    "pids_limit",
+    "cpu_limit",
+    "disk_limit",
+    "live_snapshot",
+    "mounts",
+    "listener",
+    "transparent",
+    "detached",
+    "network_policy",
+    "headers",
+]
+"""What a backend may be able to do here, always found out by doing it:
+
+- create: make sandboxes at all. Without it nothing else holds.
+- pause, usage, and the limits: as the calls and the fields of `SandboxSpec` of that name.
+- live_snapshot: `snapshot(live=True)`; the sandbox goes on.
+- mounts: show host folders inside.
+- listener: the gateway's port is passed out to us; nothing else leads out of the sandbox.
+- transparent: also programs that know nothing of proxies come to the listener.
+- detached: `exec(key=...)` outlives this process; the same key joins it again.
+- network_policy: the backend itself lets nothing out but to `SandboxSpec.hosts`.
+- headers: the backend itself attaches `SandboxSpec.headers` on the way out.
+"""
 OnOutput = Callable[[Literal["stdout", "stderr"], bytes], None]
 
 
@@ -37,6 +67,36 @@ class SandboxSpec(Model):
     memory_bytes: int | None = None
     pids: int | None = None
     disk_bytes: int | None = None
+    image: str = ""
+    """What to boot where there is no snapshot: a container image, a hosted runtime. Empty = the usual one."""
+    transparent: bool = False
+    """Let programs that ignore proxy variables reach the gateway as well."""
+    hosts: tuple[str, ...] = ()
+    """Names and `*.` names that a backend with `network_policy` lets through; others have the gateway."""
+    headers: dict[str, dict[str, str]] = Field(default={}, repr=False)
+    """Host → header → secret value, for a backend with `headers`; never shown inside, never in a log."""
+
+
+class SandboxInfo(Model):
+    """One line of a listing."""
+
+    name: str
+    snapshot: str | None
+    """On what its disk rests."""
+    running: bool
+    disk_bytes: int
+    created_at: datetime
+
+
+class SnapshotInfo(Model):
+    """One line of a listing."""
+
+    name: str
+    below: str | None
+    """The snapshot it rests on."""
+    disk_bytes: int
+    """Its own layer only; 0 where the host cannot tell."""
+    created_at: datetime
 
 
 class SandboxUsage(Model):
@@ -55,9 +115,14 @@ class Sandbox(Protocol):
     """A running isolated place. Nothing in it can reach anything but the gateway's listener."""
 
     name: str
-    listener: socket.socket
-    """Listening TCP socket that lives in the sandbox's network namespace at 127.0.0.1:GATEWAY_PORT.
-    Whoever connects to it is this sandbox: that is its identity."""
+
+    @property
+    def listener(self) -> socket.socket | None:
+        """Listening TCP socket that lives in the sandbox's network namespace at 127.0.0.1:GATEWAY_PORT.
+
+        Whoever connects to it is this sandbox: that is its identity. None without the capability `listener`.
+        """
+        ...
 
     async def exec(
         self,
@@ -70,14 +135,17 @@ class Sandbox(Protocol):
         on_output: OnOutput | None = None,
         stdout_to: Path | None = None,
         max_output: int = 4_000_000,
+        key: str = "",
     ) -> ExecResult:
         """Run one command in a session of its own and wait for it.
 
         `env` is added to the sandbox's. `on_output` sees every chunk as it comes. At most `max_output` bytes
         of each stream are kept (the end of them); `stdout_to` sends stdout straight to a host file instead.
         At `timeout_s`, or when the awaiting task is cancelled, the command's whole session is killed. A
-        grandchild that keeps the pipe open does not delay the return by more than a second. Raises
-        SandboxError when the sandbox died.
+        grandchild that keeps the pipe open does not delay the return by more than a second. Where the backend
+        is `detached`, a command with a `key` goes on when this process dies, and the next call with the same
+        key joins it instead of starting it again; elsewhere a key changes nothing. Raises SandboxError when
+        the sandbox died.
         """
         ...
 
@@ -116,13 +184,29 @@ class SandboxBackend(Protocol):
         if processes of it are left over, end them first."""
         ...
 
-    async def snapshot(self, sandbox: Sandbox, name: str) -> str:
-        """Stop `sandbox` and freeze its disk as snapshot `name`. Idempotent: an existing name wins."""
+    async def snapshot(self, sandbox: Sandbox, name: str, *, live: bool = False) -> str:
+        """Stop `sandbox` and freeze its disk as snapshot `name`. Idempotent: an existing name wins.
+
+        `live`: it is only held for as long as that takes, and goes on; CapabilityError without
+        `live_snapshot`.
+        """
         ...
 
-    def has_snapshot(self, name: str) -> bool: ...
+    async def has_snapshot(self, name: str) -> bool: ...
 
-    def has_disk(self, name: str) -> bool: ...
+    async def has_disk(self, name: str) -> bool: ...
+
+    async def sandboxes(self) -> list[SandboxInfo]:
+        """Every disk there is, by name."""
+        ...
+
+    async def snapshots(self) -> list[SnapshotInfo]:
+        """By name."""
+        ...
+
+    async def remove_snapshot(self, name: str) -> None:
+        """No error if there is none; BusyError while a disk or another snapshot rests on it."""
+        ...
 
     async def destroy(self, name: str) -> None:
         """End it and remove its disk; no error if there is none."""

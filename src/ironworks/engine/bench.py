@@ -89,7 +89,7 @@ async def grade(floor: Floor, commit: str) -> Grade:
 async def _snapshot(floor: Floor, commit: str, repository: Path) -> str:
     recipe = json_bytes([commit, floor.settings.project.prepare, floor.settings.sandbox.model_dump()])
     name = f"base-{hashlib.sha256(recipe).hexdigest()[:16]}"
-    if not floor.parts.backend.has_snapshot(name):
+    if not await floor.parts.backend.has_snapshot(name):
         crash_point("base.before_prepare")
         began = time.monotonic()
         prepare_s = await _prepare(floor, commit, repository, name)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ironworks.core.clock import Clock
-from ironworks.core.errors import FencedError, IronworksError
+from ironworks.core.errors import CapabilityError, FencedError, IronworksError
 from ironworks.core.events import Event, Recorded
 from ironworks.core.handoffs import Baseline
 from ironworks.core.models import Claim, Issue, Model, PullRequest
@@ -279,6 +279,9 @@ class Floor:
     ) -> AsyncIterator[Station]:
         """A sandbox with its gateway, up for the length of the block; its disk stays afterwards."""
         sandbox = await self.parts.backend.create(spec)
+        if sandbox.listener is None:
+            await sandbox.stop()
+            raise CapabilityError("this sandbox backend has no way to the gateway")
         attachment = self.parts.gateway.attach(sandbox.listener, grant, tools=tools)
         mine = self._stations[grant.issue]
         mine.append(sandbox)

@@ -74,7 +74,7 @@ async def work(line: Line, brief: Brief, round: int) -> Change:
         return Change.model_validate(known)
     failing = (await line.floor.baseline()).failing
     earlier = await _earlier(line)
-    fresh = not line.floor.parts.backend.has_disk(line.work_sandbox)
+    fresh = not await line.floor.parts.backend.has_disk(line.work_sandbox)
     captures: list[Change] = []
 
     async def ready(sandbox: Sandbox) -> None:

@@ -1,11 +1,12 @@
 import asyncio
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.contract.sandbox.commands import sh
 
-from ironworks.core.errors import MissingError, RefusedError, SandboxError
+from ironworks.core.errors import BusyError, MissingError, RefusedError, SandboxError
 from ironworks.core.ports import Mount, SandboxBackend, SandboxSpec
 
 BASE = """
@@ -94,8 +95,8 @@ async def test_a_snapshot_of_a_folder_closed_to_its_owner_works(backend: Sandbox
     assert await sh(second, "chmod 700 in; cat in/f") == "x"
     await backend.destroy("first")
     await backend.destroy("second")
-    assert not backend.has_disk("first")
-    assert not backend.has_disk("second")
+    assert not await backend.has_disk("first")
+    assert not await backend.has_disk("second")
 
 
 @pytest.mark.spec("SB-8")
@@ -121,10 +122,10 @@ async def test_a_chain_of_snapshots_is_a_bounded_one(backend: SandboxBackend) ->
 
 @pytest.mark.spec("SB-9")
 async def test_an_unknown_snapshot_is_missing_and_leaves_no_disk(backend: SandboxBackend) -> None:
-    assert not backend.has_snapshot("nowhere")
+    assert not await backend.has_snapshot("nowhere")
     with pytest.raises(MissingError):
         await backend.create(SandboxSpec(name="one", snapshot="nowhere"))
-    assert not backend.has_disk("one")
+    assert not await backend.has_disk("one")
 
 
 @pytest.mark.spec("SB-8")
@@ -138,7 +139,7 @@ async def test_a_disk_outlives_its_sandbox_and_the_backend(
         await first.exec(["true"], timeout_s=5)
     after = new_backend()
     try:
-        assert after.has_disk("one")
+        assert await after.has_disk("one")
         again = await after.create(SandboxSpec(name="one", snapshot="not-applied-anew"))
         assert await sh(again, "cat f /home/agent/f; ls /tmp") == "workhome"
     finally:
@@ -162,7 +163,7 @@ async def test_destroying_removes_the_disk_whatever_is_in_it(backend: SandboxBac
     await sh(sandbox, f"({deep}) ; mkdir -p locked/in; touch locked/in/f; chmod 0 locked/in locked; mkfifo p")
     await sh(sandbox, "touch -- -rf $(printf 'new\\nline'); ln -s / root")
     await backend.destroy("one")
-    assert not backend.has_disk("one")
+    assert not await backend.has_disk("one")
     await backend.destroy("one")
     await backend.destroy("never-was")
     assert await sh(await backend.create(SandboxSpec(name="one")), "ls -A") == ""
@@ -177,11 +178,11 @@ async def test_collecting_removes_all_disks_but_those_named_and_those_in_use(bac
         if name == "left":
             await backend.snapshot(sandbox, "of-left")
     assert await backend.collect(frozenset({"kept"})) == 2
-    assert [name for name in ("kept", "left", "left-too", "running") if backend.has_disk(name)] == [
+    assert [name for name in ("kept", "left", "left-too", "running") if await backend.has_disk(name)] == [
         "kept",
         "running",
     ]
-    assert backend.has_snapshot("of-left")
+    assert await backend.has_snapshot("of-left")
 
 
 @pytest.mark.spec("SB-11")
@@ -247,9 +248,9 @@ async def test_forty_sandboxes_boot_at_once(backend: SandboxBackend) -> None:
     sandboxes = await asyncio.gather(*(backend.create(spec) for spec in specs))
     said = await asyncio.gather(*(sh(one, f"echo {one.name} > f; cat f") for one in sandboxes))
     assert said == [f"{spec.name}\n" for spec in specs]
-    assert len({sandbox.listener.fileno() for sandbox in sandboxes}) == 40
+    assert len({one.listener.fileno() for one in sandboxes if one.listener}) == 40
     await asyncio.gather(*(backend.destroy(spec.name) for spec in specs))
-    assert not any(backend.has_disk(spec.name) for spec in specs)
+    assert [spec.name for spec in specs if await backend.has_disk(spec.name)] == []
 
 
 @pytest.mark.spec("SB-13")
@@ -262,3 +263,27 @@ async def test_a_cancelled_create_leaves_nothing_running(backend: SandboxBackend
             await starting
     sandbox = await backend.create(SandboxSpec(name="one"))
     assert await sh(sandbox, "echo yes") == "yes\n"
+
+
+@pytest.mark.spec("SB-24")
+async def test_what_there_is_can_be_listed_and_what_others_rest_on_is_not_removed(
+    backend: SandboxBackend,
+) -> None:
+    one = await backend.create(SandboxSpec(name="one"))
+    await one.put("/work/f", b"x" * 100_000)
+    await backend.snapshot(one, "first")
+    await backend.create(SandboxSpec(name="two", snapshot="first"))
+
+    listed = {each.name: (each.snapshot, each.running) for each in await backend.sandboxes()}
+    assert listed == {"one": ("first", False), "two": ("first", True)}
+    (first,) = await backend.snapshots()
+    assert (first.name, first.below, first.disk_bytes >= 100_000) == ("first", None, True)
+    assert abs(first.created_at.timestamp() - time.time()) < 3600
+
+    with pytest.raises(BusyError, match="one, two"):
+        await backend.remove_snapshot("first")
+    for name in ("one", "two"):
+        await backend.destroy(name)
+    await backend.remove_snapshot("first")
+    await backend.remove_snapshot("first")
+    assert (await backend.snapshots(), await backend.sandboxes()) == ([], [])

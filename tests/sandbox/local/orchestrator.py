@@ -36,14 +36,14 @@ async def scenario(state: Path) -> None:
     """Every step of a sandbox's life; run again after a crash it must come to the same end."""
     backend = LocalBackend(state)
     one = await backend.create(SandboxSpec(name="one"))
-    if not backend.has_snapshot("frozen"):
+    if not await backend.has_snapshot("frozen"):
         await one.put("/work/f", b"content")
     await backend.snapshot(one, "frozen")
     two = await backend.create(SandboxSpec(name="two", snapshot="frozen"))
     print((await two.get("/work/f", max_bytes=100)).decode(), flush=True)
     await backend.destroy("one")
     await backend.destroy("two")
-    print(backend.has_disk("one"), flush=True)
+    print(await backend.has_disk("one"), flush=True)
     await backend.close()
 
 

@@ -19,7 +19,7 @@ os.environ.clear()
 
 async def main():
     backend = LocalBackend(Path(sys.argv[1]))
-    print(sorted({"overlay", "pause", "usage"} - backend.capabilities()))
+    print(sorted({"create", "pause", "usage"} - backend.capabilities()))
     one = await backend.create(SandboxSpec(name="one"))
     script = "id -u; mkdir d; echo x > d/f; chmod 000 d /work; cat /proc/1/environ"
     result = await one.exec(["sh", "-c", script], timeout_s=30)
@@ -32,7 +32,7 @@ async def main():
     print(await two.get("/home/agent/f", max_bytes=10))
     for name in ("one", "two"):
         await backend.destroy(name)
-    print(backend.has_disk("one"), [c.name for c in backend.doctor() if not c.ok])
+    print(await backend.has_disk("one"), [c.name for c in backend.doctor() if not c.ok])
     await backend.close()
     print(sorted(os.listdir(sys.argv[1])), os.listdir(os.path.join(sys.argv[1], "trash")))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ironworks.core.crash import crash_point
 from ironworks.core.errors import CapabilityError, IronworksError
-from ironworks.core.ports import Capability, Sandbox, SandboxSpec
+from ironworks.core.ports import Capability, Sandbox, SandboxInfo, SandboxSpec, SnapshotInfo
 from ironworks.sandbox.local.boot import Launcher, isolation, overlay
 from ironworks.sandbox.local.cgroup import Cgroups
 from ironworks.sandbox.local.disk import AREAS, Disk, DiskStore, checked
@@ -38,7 +38,7 @@ class LocalBackend:
     def _capabilities(self) -> frozenset[Capability]:
         if not shows_overlays(self._root):
             return frozenset()
-        return self._cgroups.capabilities() | {"overlay", "pause", "usage"}
+        return self._cgroups.capabilities() | {"create", "pause", "usage", "mounts", "listener"}
 
     def doctor(self) -> list[Check]:
         """What this host lacks, found out by trying, each with its fix. Blocks for a moment."""
@@ -46,10 +46,7 @@ class LocalBackend:
 
     async def create(self, spec: SandboxSpec) -> LocalSandbox:
         checked(spec.name)
-        if spec.disk_bytes is not None:
-            raise CapabilityError(
-                "the local sandbox cannot limit its disk", hint="remove `disk` from [sandbox]"
-            )
+        self._refuse(spec)
         crash_point("sandbox.before_create")
         starting = asyncio.ensure_future(self._create(spec))
         try:
@@ -61,8 +58,10 @@ class LocalBackend:
         crash_point("sandbox.after_create")
         return sandbox
 
-    async def snapshot(self, sandbox: Sandbox, name: str) -> str:
+    async def snapshot(self, sandbox: Sandbox, name: str, *, live: bool = False) -> str:
         checked(name)
+        if live:
+            raise CapabilityError("the local sandbox has to stop for a snapshot")
         await sandbox.stop()
         self._running.pop(sandbox.name, None)
         crash_point("sandbox.before_snapshot")
@@ -70,11 +69,20 @@ class LocalBackend:
         crash_point("sandbox.after_snapshot")
         return name
 
-    def has_snapshot(self, name: str) -> bool:
+    async def has_snapshot(self, name: str) -> bool:
         return self._disks.has_snapshot(name)
 
-    def has_disk(self, name: str) -> bool:
+    async def has_disk(self, name: str) -> bool:
         return self._disks.has_disk(name)
+
+    async def sandboxes(self) -> list[SandboxInfo]:
+        return await asyncio.to_thread(self._disks.disks)
+
+    async def snapshots(self) -> list[SnapshotInfo]:
+        return await asyncio.to_thread(self._disks.snapshots)
+
+    async def remove_snapshot(self, name: str) -> None:
+        await asyncio.to_thread(self._disks.remove_snapshot, name)
 
     async def destroy(self, name: str) -> None:
         checked(name)
@@ -98,6 +106,17 @@ class LocalBackend:
         for result in results:
             if isinstance(result, BaseException):
                 raise result
+
+    def _refuse(self, spec: SandboxSpec) -> None:
+        """Never make a sandbox that lacks what was asked for."""
+        lacking = {
+            "disk_bytes": "limit its disk",
+            "image": "start from an image: it shows the host's folders",
+            "transparent": "catch programs that know no proxy",
+        }
+        for field, what in lacking.items():
+            if getattr(spec, field):
+                raise CapabilityError(f"the local sandbox cannot {what}")
 
     async def _create(self, spec: SandboxSpec) -> LocalSandbox:
         await self._stop(spec.name)

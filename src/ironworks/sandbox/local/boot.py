@@ -15,10 +15,10 @@ from typing import IO, NamedTuple
 
 from ironworks.core.errors import CapabilityError, SandboxError
 from ironworks.core.ports import GATEWAY_PORT
-from ironworks.sandbox.local import pid1
-from ironworks.sandbox.local.channel import Channel
+from ironworks.sandbox import pid1
+from ironworks.sandbox.channel import Channel
 from ironworks.sandbox.local.seccomp import seccomp_filter
-from ironworks.sandbox.local.stream import memory_file
+from ironworks.sandbox.stream import memory_file
 
 BOOT_TIMEOUT_S = 60.0
 END_TIMEOUT_S = 30.0

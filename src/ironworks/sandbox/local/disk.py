@@ -7,9 +7,11 @@ import os
 import re
 import signal
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 from ironworks.core.errors import BusyError, MissingError, RefusedError
+from ironworks.core.ports import SandboxInfo, SnapshotInfo
 from ironworks.sandbox.local import tree
 
 NAME = re.compile(r"[a-z0-9-]{1,100}")
@@ -55,6 +57,12 @@ class Disk:
         """Note who runs on it, for whoever finds it locked."""
         os.ftruncate(self.held, 0)
         os.pwrite(self.held, f"{pid} {start_time(pid)}".encode(), 0)
+
+    def in_use(self) -> bool:
+        """Whether somebody holds it now; looking takes no lock that lasts."""
+        with contextlib.suppress(FileNotFoundError), (self.path / "lock").open("rb") as file:
+            return not try_lock(file.fileno())
+        return False
 
     def unlock(self) -> None:
         if self._lock is not None:
@@ -139,6 +147,40 @@ class DiskStore:
         finally:
             disk.unlock()
 
+    def disks(self) -> list[SandboxInfo]:
+        return [self._disk_info(name) for name in self.disk_names() if self.has_disk(name)]
+
+    def _disk_info(self, name: str) -> SandboxInfo:
+        disk = self.disk(name)
+        return SandboxInfo(
+            name=name,
+            snapshot=(read_meta(disk.path) or {}).get("snapshot"),
+            running=disk.in_use(),
+            disk_bytes=disk.size_bytes(),
+            created_at=made_at(disk.path),
+        )
+
+    def snapshots(self) -> list[SnapshotInfo]:
+        names = sorted(path.name for path in (self.root / "snapshots").iterdir())
+        return [self._snapshot_info(name) for name in names if self.has_snapshot(name)]
+
+    def _snapshot_info(self, name: str) -> SnapshotInfo:
+        path = self.snapshot_path(name)
+        return SnapshotInfo(
+            name=name,
+            below=(read_meta(path) or {}).get("snapshot"),
+            disk_bytes=sum(tree.size_bytes(path / area) for area, _ in AREAS),
+            created_at=made_at(path),
+        )
+
+    def remove_snapshot(self, name: str) -> None:
+        path = self.snapshot_path(name)
+        folders = [*(self.root / "disks").iterdir(), *(self.root / "snapshots").iterdir()]
+        users = sorted(folder.name for folder in folders if (read_meta(folder) or {}).get("snapshot") == name)
+        if users:
+            raise BusyError(f"snapshot {name!r} is in use: {', '.join(users[:5])} rests on it")
+        self._discard(path)
+
     def remove(self, name: str) -> None:
         disk = self.disk(name)
         if disk.path.exists():
@@ -184,6 +226,11 @@ def make_open(folder: Path) -> None:
     if not folder.exists():
         folder.mkdir(parents=True)
         folder.chmod(0o755)
+
+
+def made_at(folder: Path) -> datetime:
+    """When its description was last written: a disk that was made, a snapshot that was frozen."""
+    return datetime.fromtimestamp((folder / "meta.json").stat().st_mtime, UTC)
 
 
 def checked(name: str) -> str:

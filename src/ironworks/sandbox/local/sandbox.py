@@ -2,95 +2,29 @@
 
 import asyncio
 import contextlib
-import json
 import os
 import signal
-import time
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, Literal
+from collections.abc import Mapping
 
-from ironworks.core.errors import MissingError, RefusedError, SandboxError
-from ironworks.core.models import ExecResult
-from ironworks.core.ports import WORK_DIR, OnOutput, SandboxUsage
+from ironworks.core.ports import SandboxUsage
 from ironworks.sandbox.local.boot import Booted, reap
 from ironworks.sandbox.local.cgroup import Group
-from ironworks.sandbox.local.channel import Answer
 from ironworks.sandbox.local.disk import Disk
-from ironworks.sandbox.local.pid1 import MISSING
-from ironworks.sandbox.local.stream import Stream, memory_file
-
-CALL_TIMEOUT_S = 30.0
-FILE_TIMEOUT_S = 300.0
-END_TIMEOUT_S = 30.0
-GRACE_S = 0.5
+from ironworks.sandbox.machine import CALL_TIMEOUT_S, Machine
 
 
-class LocalSandbox:
-    """The `Sandbox` of the local backend. Used from the event loop that made it."""
+class LocalSandbox(Machine):
+    """The `Sandbox` of the local backend."""
 
     def __init__(self, disk: Disk, env: Mapping[str, str], booted: Booted, group: Group) -> None:
-        self.name = disk.name
-        self.listener = booted.listener
+        super().__init__(disk.name, env, booted.channel, booted.listener)
         self._disk = disk
-        self._env = dict(env)
-        self._channel = booted.channel
         self._process = booted.process
         self._pidfd = os.pidfd_open(booted.pid)
         self._group = group
         self._stopping = asyncio.Lock()
         self.stopped = False
         """Whether `stop` has come to its end."""
-
-    async def exec(
-        self,
-        argv: Sequence[str],
-        *,
-        stdin: bytes = b"",
-        env: Mapping[str, str] | None = None,
-        cwd: str = WORK_DIR,
-        timeout_s: float,
-        on_output: OnOutput | None = None,
-        stdout_to: Path | None = None,
-        max_output: int = 4_000_000,
-    ) -> ExecResult:
-        if not argv:
-            raise RefusedError("a command needs at least a program")
-        task: dict[str, object] = {
-            "call": "exec",
-            "argv": list(argv),
-            "env": {**self._env, **(env or {})},
-            "cwd": cwd,
-        }
-        return await self._run(
-            task, stdin, timeout_s=timeout_s, on_output=on_output, stdout_to=stdout_to, max_output=max_output
-        )
-
-    async def put(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
-        result = await self._file_task({"call": "put", "path": inside(path), "mode": mode}, data)
-        if not result.ok:
-            raise RefusedError(f"cannot write {path!r} in the sandbox: {result.text().strip()}")
-
-    async def get(self, path: str, *, max_bytes: int) -> bytes:
-        task = {"call": "get", "path": inside(path), "max_bytes": max_bytes}
-        result = await self._file_task(task, b"", max_output=max_bytes + 1)
-        if result.exit_code == MISSING:
-            raise MissingError(f"there is no {path!r} in the sandbox")
-        if not result.ok:
-            reason = result.stderr.decode("utf-8", "replace").strip()
-            raise RefusedError(f"cannot read {path!r} in the sandbox: {reason}")
-        if len(result.stdout) > max_bytes:
-            raise RefusedError(f"{path!r} in the sandbox is larger than {max_bytes} bytes")
-        return result.stdout
-
-    async def kill_all(self) -> None:
-        await self._channel.call("kill_all", timeout_s=CALL_TIMEOUT_S)
-
-    async def pause(self) -> None:
-        await self._channel.call("pause", timeout_s=CALL_TIMEOUT_S)
-
-    async def resume(self) -> None:
-        await self._channel.call("resume", timeout_s=CALL_TIMEOUT_S)
 
     async def usage(self) -> SandboxUsage:
         answer = await self._channel.call("usage", timeout_s=CALL_TIMEOUT_S)
@@ -116,85 +50,3 @@ class LocalSandbox:
             self._group.remove()
             os.close(self._pidfd)
             self.stopped = True
-
-    async def _file_task(self, task: dict[str, object], data: bytes, *, max_output: int = 4096) -> ExecResult:
-        return await self._run(task, data, timeout_s=FILE_TIMEOUT_S, max_output=max_output)
-
-    async def _run(
-        self,
-        task: dict[str, object],
-        stdin: bytes,
-        *,
-        timeout_s: float,
-        max_output: int,
-        on_output: OnOutput | None = None,
-        stdout_to: Path | None = None,
-    ) -> ExecResult:
-        started_s = time.monotonic()
-        failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        with (
-            Stream(failure, keep_bytes=max_output, show=seen("stdout", on_output), to=stdout_to) as stdout,
-            Stream(failure, keep_bytes=max_output, show=seen("stderr", on_output)) as stderr,
-        ):
-            answer = await self._start(task, stdin, stdout, stderr)
-            try:
-                timed_out = await self._wait(answer, failure, stdout, stderr, timeout_s)
-            except BaseException:
-                self._channel.kill(answer)
-                raise
-            status = os.waitstatus_to_exitcode(int(str(answer.result()["status"])))
-            return ExecResult(
-                exit_code=None if timed_out else status,
-                stdout=stdout.kept(),
-                stderr=stderr.kept(),
-                timed_out=timed_out,
-                truncated=stdout.truncated or stderr.truncated,
-                duration_s=time.monotonic() - started_s,
-            )
-
-    async def _start(
-        self, task: dict[str, object], stdin: bytes, stdout: Stream, stderr: Stream
-    ) -> "asyncio.Future[Answer]":
-        with memory_file(json.dumps(task).encode()) as request, memory_file(stdin) as data:
-            fds = (request.fileno(), data.fileno(), stdout.inlet, stderr.inlet)
-            answer = await self._channel.request("exec", fds=fds)
-        stdout.close_inlet()
-        stderr.close_inlet()
-        return answer
-
-    async def _wait(
-        self,
-        answer: "asyncio.Future[Answer]",
-        failure: "asyncio.Future[None]",
-        stdout: Stream,
-        stderr: Stream,
-        timeout_s: float,
-    ) -> bool:
-        """Until the command ended and its streams did, or a moment passed after it; whether it timed out."""
-        either: list[asyncio.Future[Any]] = [answer, failure]
-        await asyncio.wait(either, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-        timed_out = not answer.done() and not failure.done()
-        if timed_out:
-            self._channel.kill(answer)
-        done, _ = await asyncio.wait(either, timeout=END_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
-        if failure in done:
-            failure.result()
-        if answer not in done:
-            raise SandboxError("a command in the sandbox could not be ended")
-        answer.result()
-        await asyncio.wait([stdout.finished, stderr.finished], timeout=GRACE_S)
-        stdout.drain()
-        stderr.drain()
-        if failure.done():
-            failure.result()
-        return timed_out
-
-
-def inside(path: str) -> str:
-    if not path.startswith("/") or "\0" in path or path.endswith("/"):
-        raise RefusedError(f"not an absolute path of a file: {path!r}")
-    return path
-
-
-def seen(name: Literal["stdout", "stderr"], on_output: OnOutput | None) -> Callable[[bytes], None] | None:
-    return (lambda data: on_output(name, data)) if on_output else None

@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from ironworks.core.errors import SandboxError
-from ironworks.sandbox.local.channel import Channel
+from ironworks.sandbox.channel import Channel
 
 
 @pytest.mark.spec("SB-20")
