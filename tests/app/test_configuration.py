@@ -237,6 +237,27 @@ def test_a_named_file_may_add_a_hidden_suite_to_what_the_repository_says(root: P
     assert operator(root, "[limits]\nparallel = 2\n").settings.project.hidden_tests == ""
 
 
+@pytest.mark.spec("CF-12")
+@pytest.mark.parametrize("place", ["inside", "a link inside", "the agent's", "above the agent's", "/usr/lib"])
+def test_a_hidden_suite_in_a_place_that_agents_can_read_is_refused(
+    root: Path, tmp_path: Path, place: str
+) -> None:
+    agents = tmp_path / "above" / "agents"
+    for folder in (root / "suite", agents / "suite"):
+        folder.mkdir(parents=True)
+    (tmp_path / "link").symlink_to(root / "suite")
+    folder = {
+        "inside": root / "suite",
+        "a link inside": tmp_path / "link",
+        "the agent's": agents / "suite",
+        "above the agent's": agents.parent,
+    }.get(place, Path(place))
+    agent = f'[agent.review]\ndir = "{agents}"\n'
+    with pytest.raises(ConfigError, match="not hidden"):
+        operator(root, f'[project]\nhidden_tests = "{folder}"\n{agent}')
+    assert operator(root, f'[project]\nhidden_tests = "{tmp_path / "apart"}"\n{agent}')
+
+
 @pytest.mark.spec("CF-7")
 def test_the_file_named_on_the_command_line_needs_no_trust_and_leaves_the_repositorys_out(root: Path) -> None:
     write(root, {"ironworks.toml": '[limits]\nparallel = 99\n[project]\ntest = "theirs"\n'})

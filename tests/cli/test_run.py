@@ -162,6 +162,7 @@ def test_the_hidden_suite_grades_once_and_after_the_report_is_frozen(runs: Runs,
     assert (grade["passed"], grade["total"]) == (0, 1)
     assert grade["commit"] == report["integration"]["commit"]
     assert "hidden suite on" in err and "0 of 1" in err
+    assert report.pop("grade") == grade
     assert json.loads((folder / "report.json").read_text("utf-8")) == report
     assert (folder / "report.json").stat().st_mtime_ns < (folder / "grade.json").stat().st_mtime_ns
     logs = "".join(path.read_text("utf-8", "replace") for path in folder.rglob("*.log"))

@@ -1,5 +1,6 @@
 """The hidden suite: run on a commit from outside the tree, and believed as little as any other."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -36,7 +37,7 @@ async def test_each_commit_gets_the_grade_it_deserves(tmp_path: Path, hidden: Pa
     async with workshop(tmp_path / "shop", BASE) as shop:
         before = await graded(shop, shop.base, hidden)
         after = await graded(shop, shop.commit(MENDED), hidden)
-        assert (before.passed, before.total, before.problem) == (1, 2, "")
+        assert (before.passed, before.failed, before.total, before.problem) == (1, 1, 2, "")
         assert (after.passed, after.total, after.problem) == (2, 2, "")
         assert {test.rpartition("::")[2]: outcome for test, outcome in before.tests.items()} == {
             "test_one": "failed",
@@ -85,3 +86,23 @@ async def test_a_folder_that_is_not_there_or_too_large_is_an_error(
     monkeypatch.setattr(module, "MAX_BYTES", 10)
     with pytest.raises(ConfigError, match="more than"):
         module._contents(hidden)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="needs an ordinary user: root reads everything")
+async def test_half_a_suite_is_none(tmp_path: Path, hidden: Path) -> None:
+    (hidden / "deep").chmod(0)
+    async with workshop(tmp_path / "shop", BASE) as shop:
+        with pytest.raises(ConfigError, match="cannot be read"):
+            await graded(shop, shop.base, hidden)
+
+
+async def test_a_file_that_vanishes_while_it_is_read_is_an_error(
+    tmp_path: Path, hidden: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def vanished(folder: Path) -> dict[str, bytes]:
+        return {"x": (folder / "gone").read_bytes()}
+
+    monkeypatch.setattr(module, "_contents", vanished)
+    async with workshop(tmp_path / "shop", BASE) as shop:
+        with pytest.raises(ConfigError, match="cannot be read: No such file"):
+            await graded(shop, shop.base, hidden)

@@ -16,7 +16,16 @@ from pydantic import ValidationError
 from ironworks.app.document import read_document
 from ironworks.app.place import CONFIG_NAME, Place, config_home
 from ironworks.app.secret import Secrets
-from ironworks.app.shape import Table, check_shared, explain, located, parse, shaped, with_stages
+from ironworks.app.shape import (
+    Table,
+    check_hidden,
+    check_shared,
+    explain,
+    located,
+    parse,
+    shaped,
+    with_stages,
+)
 from ironworks.app.trust import TrustStore
 from ironworks.core.errors import ConfigError, MissingError, TrustError
 from ironworks.core.settings import HOST_SECTIONS, Settings
@@ -93,6 +102,7 @@ def load(
         operators.append(own[1])
     project = _project_source(named, own, base, place, warnings)
     settings, origin = _assemble(operators, project, overrides, base)
+    check_hidden(settings, place.root)
     folders = dict.fromkeys(source.folder for source in (named, own[1] if own else None, user) if source)
     secrets = Secrets([folder / ".env" for folder in folders], environ)
     return Loaded(settings, base, origin, tuple(warnings), secrets)

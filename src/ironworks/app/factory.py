@@ -16,7 +16,7 @@ from ironworks.core.errors import ConfigError
 from ironworks.core.events import Event
 from ironworks.core.settings import SandboxSettings
 from ironworks.egress.gateway import Gateway
-from ironworks.engine.factory import Factory, current_run
+from ironworks.engine.factory import Factory, current_run, mark_told
 from ironworks.engine.floor import Parts
 from ironworks.forge.claim import Claims
 from ironworks.forge.local.forge import LocalForge
@@ -91,6 +91,15 @@ async def open_factory(place: Place, loaded: Loaded, options: Options) -> AsyncI
         )
         await stack.enter_async_context(control_server(place.socket, _listener(factory)))
         yield factory
+
+
+def tell(place: Place, run: str) -> None:
+    """Remember that people have the report of `run`: the next one is a new one. The last thing to do."""
+    store = Store(place.database, SystemClock())
+    try:
+        mark_told(store, run)
+    finally:
+        store.close()
 
 
 def _listener(factory: Factory) -> Any:

@@ -12,6 +12,7 @@ from pydantic_core import ErrorDetails
 from ironworks.core.errors import ConfigError
 from ironworks.core.models import AgentStage
 from ironworks.core.settings import HOST_SECTIONS, AgentSettings, Settings
+from ironworks.sandbox.local.view import shown
 
 Table = dict[str, Any]
 STAGES: tuple[str, ...] = get_args(AgentStage)
@@ -175,6 +176,22 @@ def check_shared(folder: str) -> None:
         raise ConfigError(f"agent.dir: {folder!r} holds your home folder, which no sandbox may see")
     if not chosen.is_dir():
         raise ConfigError(f"agent.dir: {folder!r} is no folder")
+
+
+def check_hidden(settings: Settings, root: Path) -> None:
+    """Refuse a hidden suite in a place that agents can read: the repository, their folders, the system's."""
+    if not settings.project.hidden_tests:
+        return
+    folder = Path(settings.project.hidden_tests).resolve()
+    agents = (settings.agent, *settings.stages.values())
+    given = [Path(agent.dir).resolve() for agent in agents if agent.dir]
+    seen = [root.resolve(), *given, *(place.resolve() for place in shown())]
+    for place in seen:
+        if folder.is_relative_to(place) or (place in given and place.is_relative_to(folder)):
+            raise ConfigError(
+                f"project.hidden_tests: agents can read {place}, so {folder} is not hidden",
+                hint="keep it in a folder of its own, outside of the repository",
+            )
 
 
 def _check_inside(table: Table) -> None:

@@ -46,3 +46,12 @@ def told(grade: Grade) -> str:
         return f"{head}: could not be used: {grade.problem}"
     missed = [f"  {outcome}: {test}" for test, outcome in grade.tests.items() if outcome != "passed"]
     return "\n".join([f"{head}: {grade.passed} of {grade.total}", *missed])
+
+
+def kept(path: Path, commit: str) -> Grade | None:
+    """The grade of `commit` that `path` holds; None when there is none that can be read."""
+    try:
+        grade = Grade.model_validate_json(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return grade if grade.commit == commit else None

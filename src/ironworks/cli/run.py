@@ -10,12 +10,13 @@ import click
 from ironworks.app.place import Place
 from ironworks.cli.options import PATH, config_option, json_option, place_of, place_options, suggestion
 from ironworks.cli.output import print_json, say
+from ironworks.core.crash import crash_point
 from ironworks.core.errors import ConfigError, MissingError, UsageError
 from ironworks.store.reader import Reader
 
 if TYPE_CHECKING:
     from ironworks.app.configuration import Loaded
-    from ironworks.core.report import RunReport
+    from ironworks.core.report import Grade, RunReport
     from ironworks.engine.factory import Factory
 
 DEFAULT_BACKLOG = "backlog.md"
@@ -69,6 +70,7 @@ def command(
     place = place_of(repository, state, backlog)
     order = Order(place, _backlog(place, backlog), issues, quiet)
     from ironworks.app.configuration import Overrides
+    from ironworks.app.factory import tell
     from ironworks.cli.loading import loaded_for
     from ironworks.cli.summary import as_text
 
@@ -77,11 +79,14 @@ def command(
         from ironworks.cli.background import detached
 
         return detached(place, order.backlog, _again(issues, agent, parallel, budget_usd, config), as_json)
-    report = asyncio.run(_work(order, loaded))
+    report, grade = asyncio.run(_work(order, loaded))
     if as_json:
-        print_json(report.model_dump(mode="json"))
+        graded = {"grade": grade.model_dump(mode="json")} if grade else {}
+        print_json(report.model_dump(mode="json") | graded)
     else:
         say(as_text(report))
+    crash_point("run.before_told")
+    tell(place, report.run)
     return report.exit_code
 
 
@@ -121,9 +126,9 @@ def _again(
     return [*words, "--config", str(config.resolve())] if config else words
 
 
-async def _work(order: Order, loaded: "Loaded") -> "RunReport":
+async def _work(order: Order, loaded: "Loaded") -> "tuple[RunReport, Grade | None]":
     from ironworks.app.factory import Options, open_factory
-    from ironworks.cli.summary import freeze
+    from ironworks.cli.summary import freeze, frozen
     from ironworks.cli.table import View
 
     place = order.place
@@ -140,23 +145,33 @@ async def _work(order: Order, loaded: "Loaded") -> "RunReport":
             step = suggestion(report.next, place)
             changes = {"pull_requests": pulls, "state_dir": str(place.state), "next": step}
             report = report.model_copy(update=changes)
-            await asyncio.to_thread(freeze, report, place.logs / report.run)
-            await _grade(factory, report, place.logs / report.run / "grade.json", view)
-    return report
+            folder = place.logs / report.run
+            if factory.retold:
+                report = await asyncio.to_thread(frozen, report, folder)
+            await asyncio.to_thread(freeze, report, folder)
+            crash_point("run.after_freeze")
+            grade = await _grade(factory, report, folder / "grade.json", view)
+    return report, grade
 
 
-async def _grade(factory: "Factory", report: "RunReport", path: Path, view: Any) -> None:
+async def _grade(factory: "Factory", report: "RunReport", path: Path, view: Any) -> "Grade | None":
     """The hidden suite, once, on what has landed; the report is frozen and cannot change any more."""
-    from ironworks.cli.grade import told
+    from ironworks.cli.grade import kept, told
     from ironworks.cli.summary import write_whole
 
     landed = report.integration.commit
-    hidden = factory.parts.settings.project.hidden_tests
-    if not hidden or not landed or await asyncio.to_thread(path.exists):
-        return
-    (grade,) = await factory.grade([landed])
-    await asyncio.to_thread(write_whole, path, grade.model_dump_json(indent=2))
+    if not factory.parts.settings.project.hidden_tests or not landed or report.stopped:
+        return None
+    grade = await asyncio.to_thread(kept, path, landed)
+    if grade is None:
+        view.say(f"the hidden suite grades {landed[:12]}")
+        grade = await factory.grade_landed(landed)
+        if grade is None:
+            view.say(f"not graded; `ironworks grade {landed[:12]}` does it")
+            return None
+        await asyncio.to_thread(write_whole, path, grade.model_dump_json(indent=2))
     view.say(told(grade))
+    return grade
 
 
 class _Cord:

@@ -162,6 +162,15 @@ def freeze(report: RunReport, folder: Path) -> None:
     write_whole(folder / "report.md", as_markdown(report))
 
 
+def frozen(report: RunReport, folder: Path) -> RunReport:
+    """The report that `folder` holds, if it tells the same as `report`; else `report` itself."""
+    try:
+        kept = RunReport.model_validate_json((folder / "report.json").read_bytes())
+    except (OSError, ValueError):
+        return report
+    return kept if kept.issues == report.issues and not kept.stopped else report
+
+
 def write_whole(path: Path, text: str) -> None:
     """Write the file, all of it or none."""
     descriptor, draft = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)

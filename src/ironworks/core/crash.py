@@ -67,6 +67,8 @@ CRASH_POINTS: tuple[str, ...] = (
     "flow.after_integrate",
     "run.before_report",
     "run.after_report",
+    "run.after_freeze",
+    "run.before_told",
 )
 
 _hook: Callable[[str], None] | None = None

@@ -63,6 +63,8 @@ class Grade(Model):
 
     commit: Sha
     passed: int = 0
+    failed: int = 0
+    """Failed or broken; what is neither was skipped."""
     total: int = 0
     tests: dict[str, TestOutcome] = {}
     problem: str = ""

@@ -27,7 +27,7 @@ from ironworks.engine import bench, durable
 from ironworks.engine.alone import Alone
 from ironworks.engine.floor import Floor, Parts
 from ironworks.engine.flow import flow
-from ironworks.engine.intake import admit, by_issue, last_queued, queue, recall_people, take_in
+from ironworks.engine.intake import Entry, admit, by_issue, last_queued, queue, recall_people, take_in
 from ironworks.engine.line import Line, Parked, StepFailed
 from ironworks.engine.rebuild import rebuild, stale
 from ironworks.engine.report import build_report
@@ -39,11 +39,20 @@ INBOX_POLL_S = 1.0
 
 
 def current_run(store: Store) -> str:
-    """The id of the run to work on: the last one if it has not ended, else a new one."""
+    """The id of the run to work on: the last one until it is over and somebody was told, else a new one."""
     runs = [run for run in store.runs() if run]
-    if runs and not _ended(store, runs[-1]):
+    if runs and not (_ended(store, runs[-1]) and store.recall(_told_key(runs[-1]))):
         return runs[-1]
     return f"run-{secrets.token_hex(4)}"
+
+
+def mark_told(store: Store, run: str) -> None:
+    """Remember that the report of `run` was handed out: the next run is a new one."""
+    store.remember(_told_key(run), {"told": True})
+
+
+def _told_key(run: str) -> str:
+    return f"{run}/told"
 
 
 def _ended(store: Store, run: str) -> bool:
@@ -61,14 +70,21 @@ class Factory:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._stopping = asyncio.Event()
         self._changed = asyncio.Event()
+        self.retold = False
+        """Whether the run was over before this process began: its report is told once more."""
 
     async def run(
         self, *, issues: Sequence[str] | None = None, watch: Callable[[Recorded], None] | None = None
     ) -> RunReport:
-        """Work on every open issue, or those named, until each rests; continues a run that was cut short."""
+        """Work on every open issue, or those named, until each rests; continues a run that was cut short.
+
+        One that was cut short after its end, with nothing new to do, is reported again and left as it is.
+        """
         if watch is not None:
             self.floor.watchers.append(watch)
         waiting = await self._begin(issues)
+        if self.retold:
+            return await self._report()
         busy = waiting or await self._has_other_work()
         if busy and await self._unless_stopped(self._set_up()):
             await self._produce(waiting)
@@ -129,6 +145,19 @@ class Factory:
         """Only the hidden suite, on any revisions; by default on the base branch."""
         return await Alone(self.parts).grade(revisions)
 
+    async def grade_landed(self, commit: str) -> Grade | None:
+        """The grade of what a run has landed, trouble included; None when somebody stops it before."""
+        grades: list[Grade] = []
+
+        async def work() -> None:
+            try:
+                grades.extend(await self.grade([commit]))
+            except IronworksError as error:
+                grades.append(Grade(commit=commit, problem=f"{error} {error.hint}".strip()))
+
+        await self._unless_stopped(work())
+        return grades[0] if grades else None
+
     def stop(self, *, now: bool = False) -> None:
         """End the run soon: agents are interrupted, their work captured, claims kept for the next start.
 
@@ -152,6 +181,9 @@ class Factory:
         known = await self.floor.recall(f"{parts.run}/base")
         self._base = str(known["commit"]) if known else tip
         entries = await take_in(self.floor, only)
+        self.retold = await self._is_over(entries)
+        if self.retold:
+            return []
         started = RunStarted(
             run=parts.run,
             repository=str(parts.repository),
@@ -164,6 +196,13 @@ class Factory:
         # Those that rest are known too: people may send them back.
         self._lines = {entry.issue.id: Line(self.floor, entry.issue, entry.generation) for entry in entries}
         return [self._lines[entry.issue.id] for entry in entries if await admit(self.floor, entry)]
+
+    async def _is_over(self, entries: Sequence[Entry]) -> bool:
+        """Whether this run has ended, and neither backlog nor people want anything more of it."""
+        run = self.parts.run
+        if not await asyncio.to_thread(_ended, self.parts.store, run):
+            return False
+        return all(entry.rests_in(run) for entry in entries) and not await self._has_other_work()
 
     async def _set_up(self) -> None:
         self.floor.bench = await bench.set_up(self.floor, self._base)

@@ -41,6 +41,11 @@ class Entry:
     """Why policy leaves it out; empty = it is work."""
     events: list[Recorded]
 
+    def rests_in(self, run: str) -> bool:
+        """Whether `run` has already brought it to rest."""
+        mine = [recorded for recorded in self.events if recorded.event.run == run]
+        return len(mine) > 1 and state_of(mine)[0] in RESTING
+
 
 async def take_in(floor: Floor, only: Sequence[str] | None) -> list[Entry]:
     """Read the backlog. All that this run has begun goes on as it was frozen, in `only` and there or not:

@@ -23,7 +23,12 @@ async def grade(suites: Suites, commit: str, folder: Path, command: str, *, name
     `command`: with `{hidden}` for the folder and `{junit}` for the report; empty = the project's first one,
     with the folder after it. ConfigError for a folder that cannot be used, SandboxError for a dead sandbox.
     """
-    files = await asyncio.to_thread(_contents, folder)
+    try:
+        files = await asyncio.to_thread(_contents, folder)
+    except OSError as error:
+        raise ConfigError(
+            f"hidden_tests: {error.filename} cannot be read: {error.strerror}", hint="check its permissions"
+        ) from error
     first = suites.tests[0]
     words = (command or f"{first.command} {{hidden}}").replace("{hidden}", INSIDE)
     hidden = Suites(
@@ -38,6 +43,7 @@ async def grade(suites: Suites, commit: str, folder: Path, command: str, *, name
     return Grade(
         commit=commit,
         passed=sum(outcome == "passed" for outcome in tests.values()),
+        failed=sum(outcome in {"failed", "error"} for outcome in tests.values()),
         total=len(tests),
         tests=tests,
         problem=f"{run.problem}\n{run.log[-2000:]}".strip() if run.problem else "",
@@ -50,7 +56,7 @@ def _contents(folder: Path) -> dict[str, bytes]:
     size = 0
     if not folder.is_dir():
         raise ConfigError(f"hidden_tests: there is no folder {folder}", hint="name an existing folder")
-    for root, folders, names in os.walk(folder):
+    for root, folders, names in os.walk(folder, onerror=_refuse):
         folders[:] = sorted(name for name in folders if name not in {"__pycache__", ".git"})
         for name in sorted(names):
             path = Path(root, name)
@@ -63,3 +69,8 @@ def _contents(folder: Path) -> dict[str, bytes]:
                 )
             found[posixpath.join(INSIDE, path.relative_to(folder).as_posix())] = path.read_bytes()
     return found
+
+
+def _refuse(error: OSError) -> None:
+    """Half a suite would be a better grade than the whole."""
+    raise error

@@ -109,8 +109,8 @@ class Suites:
         """
         async with self._slots:
             await self.backend.destroy(name)
-            sandbox = await self.backend.create(self._spec(name))
             try:
+                sandbox = await self.backend.create(self._spec(name))
                 await place(sandbox, self.depot, commit, base=self.base.commit)
                 for path, data in (files or {}).items():
                     await sandbox.put(posixpath.join(WORK_DIR, path), data)

@@ -94,6 +94,11 @@ class View:
             yield from ("--ro-bind", root, root)
 
 
+def shown() -> list[Path]:
+    """Every place of the host that each sandbox sees."""
+    return [Path(path) for path in ("/usr", *SYSTEM, *(f"/etc/{name}" for name in ETC), *toolchains())]
+
+
 def system_arguments() -> Iterator[str]:
     """The programs and libraries of the host."""
     yield from ("--ro-bind", "/usr", "/usr")
