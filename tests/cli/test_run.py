@@ -297,7 +297,7 @@ def read_until(descriptor: int, enough: Callable[[str], bool]) -> str:
     return shown
 
 
-@pytest.mark.spec("CLI-20")
+@pytest.mark.spec("CLI-20", "EN-36")
 def test_stations_need_no_backlog(runs: Runs, cli: Cli) -> None:
     git(runs.place.root, "rm", "-q", "backlog.md")
     commit(runs.place.root, {})
@@ -319,3 +319,9 @@ def test_stations_need_no_backlog(runs: Runs, cli: Cli) -> None:
     code, out, err = finished(runs.start("integrate", "good", "bad", *config))
     assert code == 1, err
     assert (len(json.loads(out)["merged"]), len(json.loads(out)["evicted"])) == (1, 1)
+    pulls = {pull["branch"]: pull for pull in json.loads(cli("pr", "list", "--all", "--json").out)}
+    assert (pulls["good"]["state"], pulls["bad"]["state"]) == ("landed", "evicted")
+    assert pulls["bad"]["reason"].startswith("culprit: ")
+    assert pulls["ironworks/integration"]["closes"] == [pulls["good"]["id"]]
+    assert cli("pr", "merge", "integration").code == 0
+    assert (runs.place.root / "b.py").exists()

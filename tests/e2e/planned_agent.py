@@ -57,7 +57,9 @@ def review(plan: dict[str, Any]) -> None:
 
 
 def resolve(plan: dict[str, Any]) -> None:
-    """Both sides' added lines: ours, then what theirs has besides."""
+    """Both sides' added lines: ours, then what theirs has besides. `resolve`: only last words."""
+    if "resolve" in plan:
+        sys.exit("a long way " * 1000 + plan["resolve"])
     base, ours, theirs = (INPUT[side].splitlines(keepends=True) for side in ("base", "ours", "theirs"))
     added = [line for line in theirs if line not in base and line not in ours]
     hand_off({"path": INPUT["path"], "content": "".join(ours + added)})

@@ -2,6 +2,7 @@
 
 import json
 import secrets
+import shutil
 import signal
 import subprocess
 import time
@@ -219,6 +220,28 @@ def test_nobody_moves_the_integration_branch_while_it_is_checked_out(tmp_path: P
     assert (code, the(report)["state"]) == (1, "parked") and "checked out" in the(report)["detail"]
 
     shop.git("checkout", "-q", "main")
+    assert shop.ironworks("retry", the(report)["id"])[0] == 0
+    assert states(shop.run()[1]) == {"One": "landed"}
+
+
+@pytest.mark.spec("EN-32")
+@pytest.mark.parametrize("there", [True, False])
+def test_nobody_moves_it_under_a_linked_work_tree_either(there: bool, tmp_path: Path) -> None:
+    shop = Workshop(tmp_path, {"One": {"work": [add("one")]}})
+    tree = tmp_path / "a linked tree"
+    shop.git("worktree", "add", "-q", "-b", "ironworks/integration", str(tree))
+    was = shop.git("rev-parse", "ironworks/integration")
+    if not there:
+        shutil.rmtree(tree)
+
+    code, report = shop.run()
+
+    assert (code, the(report)["state"]) == (1, "parked"), the(report)
+    assert str(tree) in the(report)["detail"]
+    assert ("git worktree prune" in the(report)["detail"]) is not there
+    assert shop.git("rev-parse", "ironworks/integration") == was
+    assert shop.ironworks("integrate", "main", "--config", str(shop.config))[0] != 0
+    shop.git(*(["-C", str(tree), "checkout", "-q", "--detach"] if there else ["worktree", "prune"]))
     assert shop.ironworks("retry", the(report)["id"])[0] == 0
     assert states(shop.run()[1]) == {"One": "landed"}
 

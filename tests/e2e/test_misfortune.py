@@ -1,6 +1,7 @@
 """What operators, other factories and other people do to a run at the wrong moment."""
 
 import concurrent.futures
+import json
 import signal
 import time
 from pathlib import Path
@@ -81,6 +82,67 @@ def test_an_integration_branch_that_base_has_overtaken_is_proved_anew_and_can_be
     code, _, err = shop.ironworks("pr", "merge", "integration")
     assert code == 0, err
     assert "Somebody" in shop.git("show", "main:README.md") and shop.git("show", "main:till/one.py")
+
+
+@pytest.mark.spec("EN-28")
+def test_why_an_integration_branch_could_not_be_proved_anew_is_said_until_it_can(tmp_path: Path) -> None:
+    shop = Workshop(tmp_path, {"One": {"work": [add("one")]}})
+    assert states(shop.run()[1]) == {"One": "landed"}
+    commit(shop, "till/one.py", "def one():\n    return 'somebody else was here'\n")
+
+    code, out, err = shop.call([word for word in shop.run_words() if word != "--json"])
+
+    assert code == 0, err
+    assert "cannot be merged" in out and "till/one.py" in out
+    assert (
+        "reason: not proved anew: it does not fit main: till/one.py"
+        in shop.ironworks("pr", "show", "integration")[1]
+    )
+    code, _, err = shop.ironworks("pr", "merge", "integration")
+    assert code == 1 and "till/one.py" in err
+    shop.git(*WHO, "revert", "--no-edit", "HEAD")
+    assert pull(shop.run()[1], "integration")["reason"] == ""
+    assert shop.ironworks("pr", "merge", "integration")[0] == 0
+
+
+@pytest.mark.spec("EN-32")
+def test_a_branch_that_is_checked_out_is_not_proved_anew_and_the_run_ends_well(tmp_path: Path) -> None:
+    shop = Workshop(tmp_path, {"One": {"work": [add("one")]}})
+    assert states(shop.run()[1]) == {"One": "landed"}
+    commit(shop, "README.md", "Somebody else was here.\n")
+    shop.git("worktree", "add", "-q", str(tmp_path / "tree"), INTEGRATION)
+
+    code, report = shop.run()
+
+    assert code == 0
+    assert "checked out in" in pull(report, "integration")["reason"]
+    shop.git("worktree", "remove", str(tmp_path / "tree"))
+    assert pull(shop.run()[1], "integration")["reason"] == ""
+
+
+def clash(name: str) -> list[str]:
+    """A worker that changes the line that every other one changes too."""
+    return [f"sed -i 's/rounded down/rounded {name}/' till/prices.py", *add(name)]
+
+
+@pytest.mark.spec("MG-4", "EN-35")
+def test_an_eviction_says_why_the_resolver_had_no_answer(tmp_path: Path) -> None:
+    last = "these are my last words"
+    plan = {name: {"work": [clash(name.lower())], "resolve": last} for name in ("Ape", "Bee")}
+    shop = Workshop(tmp_path, plan, more="[limits]\nattempts = 1\n")
+
+    code, report = shop.run()
+
+    [gone] = [issue for issue in report["issues"] if issue["state"] == "evicted"]
+    assert code == 1 and gone["reason"] == "conflict"
+    assert gone["detail"].startswith("till/prices.py: ")
+    assert "; the resolver gave no answer: attempts: no valid handoff (failed): " in gone["detail"]
+    assert gone["detail"].endswith(last) and len(gone["detail"]) < 3000
+    assert pull(report, gone["id"])["reason"].endswith(last)
+    sittings = [stage["attempt"] for stage in gone["stages"] if stage["stage"] == "integrate"]
+    assert sittings == [1, 2]
+    shown = json.loads(shop.ironworks("show", gone["id"], "--json")[1])
+    assert [stage["attempt"] for stage in shown["stages"] if stage["stage"] == "integrate"] == sittings
 
 
 @pytest.mark.spec("EN-4")

@@ -104,7 +104,17 @@ def test_the_evidence_is_the_last_verification_and_review() -> None:
         "verification": {"verdict": "passed"},
         "review": {"verdict": "approve"},
     }
-    assert [stage.attempt for stage in found.issues[0].stages] == [1, 2, 1]
+    stages = [(stage.stage, stage.attempt) for stage in found.issues[0].stages]
+    assert stages == [("verify", 1), ("review", 1), ("verify", 2)]
+
+
+@pytest.mark.spec("CLI-6")
+def test_stages_are_told_in_the_order_in_which_they_began() -> None:
+    resolver = ev.StageStarted(run="r", issue="one", stage="integrate", attempt=2)
+    found = report(
+        *landed("one"), resolver, finished("one", "integrate", attempt=2), finished("one", "integrate")
+    )
+    assert [stage.attempt for stage in found.issues[0].stages] == [1, 2]
 
 
 @pytest.mark.spec("CLI-5")

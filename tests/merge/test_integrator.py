@@ -31,10 +31,10 @@ class Answers:
         self.texts = list(texts)
         self.asked: list[ConflictUnit] = []
 
-    async def __call__(self, unit: ConflictUnit) -> Resolution | None:
+    async def __call__(self, unit: ConflictUnit) -> Resolution | str:
         self.asked.append(unit)
         text = self.texts.pop(0) if self.texts else None
-        return None if text is None else Resolution(path=unit.path, content=text)
+        return "nobody knows" if text is None else Resolution(path=unit.path, content=text)
 
 
 async def union(unit: ConflictUnit) -> Resolution:
@@ -110,7 +110,8 @@ async def test_an_answer_that_loses_a_test_is_asked_for_again_with_the_reason(tm
         refused = await land(shop, tip, head, Answers("<<<<<<< a\n" + BOTH, B["tests/test_m.py"]))
         assert isinstance(refused, Refused)
         assert refused.reason == "conflict"
-        assert "test test_a is lost" in refused.detail
+        assert "2 answers were refused, the last one: " in refused.detail
+        assert "test test_a is lost" in refused.detail and "conflict mark" not in refused.detail
 
 
 @pytest.mark.spec("MG-4")
@@ -120,12 +121,26 @@ async def test_what_nobody_resolves_is_evicted_as_a_conflict(tmp_path: Path) -> 
         refused = await land(shop, tip, shop.commit(B))
         assert isinstance(refused, Refused)
         assert (refused.reason, refused.suite_runs) == ("conflict", 0)
-        assert "tests/test_m.py" in refused.detail
+        assert refused.detail.startswith("tests/test_m.py: ") and refused.detail.endswith("; nobody knows")
         gone = await land(
             shop, shop.commit({"m.py": None}), shop.commit({"m.py": "def f():\n    return 2\n"})
         )
         assert isinstance(gone, Refused)
         assert gone.detail == "m.py: modify/delete"
+
+
+@pytest.mark.spec("MG-4")
+async def test_an_answer_about_another_file_is_named_as_that(tmp_path: Path) -> None:
+    async def astray(unit: ConflictUnit) -> Resolution:
+        return Resolution(path="m.py", content="")
+
+    async with workshop(tmp_path, BASE) as shop:
+        integrator, tip = Integrator(shop.depot, shop.suites()), shop.commit(A)
+        refused = await integrator.land(
+            tip, pull(shop.commit(B)), resolve=astray, known_failing=frozenset(), name="integrate"
+        )
+        assert isinstance(refused, Refused)
+        assert refused.detail.endswith("; the resolver answered about 'm.py'")
 
 
 @pytest.mark.spec("MG-1", "MG-2")

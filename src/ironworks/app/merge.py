@@ -98,7 +98,8 @@ def _check_commits(depot: Depot, pull: PullRequest, tip: str) -> None:
         return
     if pull.kind == "integration":
         raise ConflictError(
-            f"{pull.base} has moved since {pull.branch} was built: it must be rebuilt on the new {pull.base}",
+            f"{pull.base} has moved since {pull.branch} was built: it must be rebuilt on the new {pull.base}"
+            + (f"; {pull.reason}" if pull.reason else ""),
             hint="ironworks run",
         )
     raise ConflictError(

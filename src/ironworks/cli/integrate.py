@@ -1,12 +1,12 @@
 """`ironworks integrate`: merge branches one by one, suite after each."""
 
-import shlex
 from pathlib import Path
 
 import click
 
-from ironworks.cli.options import config_option, json_option, place_of, place_options
-from ironworks.cli.output import print_json, say, short
+from ironworks.cli.options import config_option, json_option, place_of, place_options, suggestion
+from ironworks.cli.output import gist, print_json, say
+from ironworks.core.policy import INTEGRATION_PULL
 
 
 @click.command("integrate")
@@ -17,7 +17,10 @@ from ironworks.cli.output import print_json, say, short
 def command(
     branches: tuple[str, ...], config: Path | None, repository: Path | None, state: Path | None, as_json: bool
 ) -> int:
-    """Merge BRANCHES onto ironworks/integration, the suite after each. Exit code: 0 all landed, 1 not."""
+    """Merge BRANCHES onto ironworks/integration, the suite after each; pull requests say what came of it.
+
+    Exit code: 0 all landed, 1 not.
+    """
     from ironworks.cli.station import at_station
 
     where = {"config": config, "repository": repository, "state": state}
@@ -28,11 +31,10 @@ def command(
         for landing in integration.merged:
             say(f"landed  {landing.issue} as {landing.commit[:12]}")
         for eviction in integration.evicted:
-            say(f"evicted {eviction.issue}: {eviction.reason}: {short(eviction.detail, 400)}")
+            say(f"evicted {eviction.issue}: {eviction.reason}: {gist(eviction.detail, 400)}")
         say(
             f"{integration.branch} is at {integration.commit[:12]}, after {integration.suite_runs} suite runs"
         )
         if integration.merged:
-            root = shlex.quote(str(place_of(repository, state).root))
-            say(f"next: git -C {root} merge {integration.branch}")
+            say(f"next: {suggestion(f'ironworks pr merge {INTEGRATION_PULL}', place_of(repository, state))}")
     return 0 if len(integration.merged) == len(branches) and not integration.evicted else 1

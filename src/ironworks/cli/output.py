@@ -5,6 +5,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from ironworks.core.excerpt import excerpt
+
 INVISIBLE = (*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200B, 0x200E, 0x200F, 0x2028, 0x2029, 0xFEFF)
 CONTROLS = (*range(0x20), *range(0x7F, 0xA0))
 NEUTRAL = {code: f"\\x{code:02x}" for code in CONTROLS} | {code: f"\\u{code:04x}" for code in INVISIBLE}
@@ -62,6 +64,11 @@ def duration(seconds: float) -> str:
 
 def dollars(amount_usd: float) -> str:
     return f"${amount_usd:.2f}" if amount_usd >= 0.01 or amount_usd == 0 else f"${amount_usd:.4f}"
+
+
+def gist(text: str, width: int) -> str:
+    """One line of at most `width` characters: how the text begins, and its last words."""
+    return excerpt(" ".join(text.split()), width)
 
 
 def short(text: str, width: int) -> str:

@@ -35,7 +35,7 @@ def command(issue: str, repository: Path | None, state: Path | None, as_json: bo
 def as_data(issue: IssueProgress, rows: list[Row], place: Place) -> dict[str, Any]:
     events = [row.event for row in rows]
     snapshots = [event["snapshot"] for event in events if event["kind"] == "IssueQueued"]
-    stages = [event for event in events if event["kind"] == "StageFinished"]
+    stages = _in_order(events)
     captured = [event for event in events if event["kind"] == "WorkCaptured"]
     data = issue.as_dict()
     return data | {
@@ -49,6 +49,16 @@ def as_data(issue: IssueProgress, rows: list[Row], place: Place) -> dict[str, An
         },
         "logs": sorted(str(path) for path in place.logs.glob(f"*/{issue.id}/*") if path.is_dir()),
     }
+
+
+def _in_order(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The ended stages in the order in which they began: a resolver ends before the integration around it."""
+    begun: dict[tuple[str, str, int], int] = {}
+    for number, event in enumerate(events):
+        if event["kind"] in {"StageStarted", "StageFinished"}:
+            begun.setdefault((event["run"], event["stage"], event["attempt"]), number)
+    done = [event for event in events if event["kind"] == "StageFinished"]
+    return sorted(done, key=lambda event: begun[event["run"], event["stage"], event["attempt"]])
 
 
 def _print(issue: IssueProgress, data: dict[str, Any]) -> None:

@@ -9,7 +9,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
-from ironworks.cli.output import clean, columns, dollars, duration, short
+from ironworks.cli.output import clean, columns, dollars, duration, gist, short
+from ironworks.core.models import PullRequest
 from ironworks.core.report import IssueReport, RunReport
 
 RESTS_BADLY = frozenset({"parked", "evicted", "failed"})
@@ -87,7 +88,7 @@ def _state(issue: IssueReport) -> str:
 
 def _waiting(issues: Iterable[IssueReport]) -> Rows:
     return [
-        (issue.id, short(issue.detail, 200) or issue.reason)
+        (issue.id, gist(issue.detail, 200) or issue.reason)
         for issue in issues
         if issue.state in RESTS_BADLY or issue.state == "asked"
     ]
@@ -112,17 +113,25 @@ def _first(words: list[str]) -> str:
 
 def _integration(report: RunReport) -> Rows:
     done = report.integration
+    stuck = [
+        ("cannot be merged", gist(pull.reason, 200)) for pull in report.pull_requests if _is_put_off(pull)
+    ]
     if not done.branch:
-        return []
+        return stuck
     files = done.conflicts
     return [
         ("branch", f"{done.branch} at {done.commit[:12]}"),
+        *stuck,
         ("landed", f"{len(done.merged)}, {len(done.evicted)} kept out, {done.suite_runs} suite runs"),
         (
             "files both sides changed",
             f"{files.git} merged by git, {files.structural} by declaration, {files.agent} by an agent",
         ),
     ]
+
+
+def _is_put_off(pull: PullRequest) -> bool:
+    return pull.kind == "integration" and pull.state == "open" and bool(pull.reason)
 
 
 def _costs(report: RunReport) -> Rows:

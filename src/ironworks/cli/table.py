@@ -13,7 +13,7 @@ from rich.text import Text
 
 from ironworks.app.progress import IssueProgress, RunProgress
 from ironworks.cli.logs import last_lines
-from ironworks.cli.output import clean, dollars, duration, note, short
+from ironworks.cli.output import clean, dollars, duration, gist, note, short
 
 TAIL_BYTES = 2000
 REFRESH_HZ = 4
@@ -79,7 +79,7 @@ class View:
     def _last_line(self, issue: IssueProgress) -> str:
         """The last thing its agent printed in the present attempt."""
         if issue.state not in AT_WORK:
-            return short(issue.detail, 200)
+            return gist(issue.detail, 200)
         folder = self._logs / self.progress.run / issue.id
         try:
             logs = [(path.stat().st_mtime_ns, path) for path in folder.glob(f"{issue.stage}-*/stdout.log")]
@@ -100,7 +100,7 @@ def plain_line(at_s: float, event: dict[str, Any], run: RunProgress) -> str:
         words.append(f"(attempt {issue.attempt})")
     elif event["kind"] == "IssueQueued":
         words.append(short(issue.title, 80))
-    return f"{when} {issue.id} {' '.join([*words, short(issue.detail, 200)])}".rstrip()
+    return f"{when} {issue.id} {' '.join([*words, gist(issue.detail, 200)])}".rstrip()
 
 
 def _about_run(event: dict[str, Any], run: RunProgress) -> str:

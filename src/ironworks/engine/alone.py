@@ -14,7 +14,7 @@ from ironworks.core.report import Grade
 from ironworks.engine import bench
 from ironworks.engine.bench import grade
 from ironworks.engine.floor import Floor, Parts
-from ironworks.engine.integrate import land_branch, lease
+from ironworks.engine.integrate import land_branch, lease, not_in_use, publish
 from ironworks.engine.line import Line
 from ironworks.engine.review import Judgement, review
 from ironworks.engine.work import Brief
@@ -44,14 +44,20 @@ class Alone:
             return await review(line, brief, 1)
 
     async def integrate(self, branches: Sequence[str]) -> Integration:
-        """Merge each branch in turn onto the integration branch, suite after each; the culprits stay out."""
+        """Merge each branch in turn onto the integration branch, suite after each; the culprits stay out.
+
+        Pull requests tell it: one for each branch, and the integration's. Parked while the branch is in use.
+        """
         async with self._open():
             await bench.take_baseline(self._floor)
             whole = Integration(branch=INTEGRATION_BRANCH, commit=self._floor.bench.base.commit)
             for branch in branches:
                 line, commit = await self._line(branch)
                 async with self._claimed(line.id), lease(line):
-                    part = await land_branch(line, self._pull(line, branch, commit))
+                    await not_in_use(line)
+                    pull = self._pull(line, branch, commit)
+                    part = await land_branch(line, pull)
+                    await publish(line, pull, part)
                 whole = _joined(whole, part)
             return whole
 
@@ -114,7 +120,16 @@ class Alone:
 
     def _pull(self, line: Line, branch: str, commit: str) -> PullRequest:
         base = self._floor.base_branch
-        return PullRequest(id=line.id, title=line.issue.title, body="", branch=branch, base=base, head=commit)
+        return PullRequest(
+            id=line.id,
+            title=line.issue.title,
+            body="Integrated by hand: the suites passed on the merge; nobody verified or reviewed it.",
+            branch=branch,
+            base=base,
+            head=commit,
+            closes=(line.id,),
+            run=self._floor.run,
+        )
 
 
 def _joined(whole: Integration, part: Integration) -> Integration:

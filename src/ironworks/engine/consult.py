@@ -12,6 +12,7 @@ from ironworks.agents.prompt import PromptContext, render
 from ironworks.agents.transcript import FileTranscript
 from ironworks.core.errors import SandboxError
 from ironworks.core.events import Limit, LimitReached, StageFinished, StageStarted
+from ironworks.core.excerpt import excerpt
 from ironworks.core.handoffs import ANSWERS
 from ironworks.core.models import AgentStage, Model, Stage
 from ironworks.core.ports import AgentTask, Mount, Sandbox
@@ -82,7 +83,7 @@ async def consult(line: Line, question: Question) -> Exchange:
         # A retry must change an input: the next prompt says what went wrong.
         failure = f"your previous attempt ended without a result: {exchange.detail}"
         question.context = question.context.model_copy(
-            update={"findings": (*question.context.findings, failure[:4000])}
+            update={"findings": (*question.context.findings, excerpt(failure, 4000))}
         )
         question.session = None
     assert exchange.trouble is not None
@@ -283,7 +284,7 @@ def _finished(line: Line, stage: Stage, number: int, exchange: Exchange) -> Stag
         agent_s=exchange.agent_s,
         cpu_s=exchange.cpu_s,
         cost_usd=exchange.cost_usd,
-        handoff=exchange.handoff or {"detail": exchange.detail[:4000]},
+        handoff=exchange.handoff or {"detail": excerpt(exchange.detail, 4000)},
     )
 
 

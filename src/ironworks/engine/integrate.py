@@ -5,10 +5,12 @@ import contextlib
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from ironworks.core.crash import crash_point
-from ironworks.core.errors import ConfigError, ConflictError, FencedError
+from ironworks.core.errors import ConflictError, FencedError
 from ironworks.core.events import StageFinished, StageStarted
+from ironworks.core.excerpt import excerpt
 from ironworks.core.handoffs import Eviction, Integration, Landing, Resolution, Verification
 from ironworks.core.models import PullRequest
 from ironworks.core.policy import INTEGRATION_BRANCH, INTEGRATION_PULL
@@ -39,7 +41,7 @@ async def integrate(line: Line, pull: PullRequest, verification: Verification) -
     """Land one pull request, or evict it with a reason. Idempotent: finds what a crash cut off."""
     floor = line.floor
     await _after_dependencies(line)
-    await _not_in_use(line)
+    await not_in_use(line)
     async with floor.integrating, lease(line):
         number = await attempt_number(line, "integrate", f"integrate-{line.generation}", 1)
         started = StageStarted(run=floor.run, issue=line.id, stage="integrate", attempt=number)
@@ -47,7 +49,7 @@ async def integrate(line: Line, pull: PullRequest, verification: Verification) -
         began = time.monotonic()
         passed = frozenset(test for test, outcome in verification.tests.items() if outcome == "passed")
         integration = await land_branch(line, pull, passed)
-        await _publish(line, pull, integration)
+        await publish(line, pull, integration)
         finished = StageFinished(
             run=floor.run,
             issue=line.id,
@@ -78,7 +80,7 @@ async def land_branch(line: Line, pull: PullRequest, passed: frozenset[str] = fr
         name=line.sandbox("integrate", line.generation),
     )
     if isinstance(outcome, Refused):
-        eviction = Eviction(issue=line.id, reason=outcome.reason, detail=outcome.detail[:20_000])
+        eviction = Eviction(issue=line.id, reason=outcome.reason, detail=excerpt(outcome.detail, 20_000))
         return Integration(
             branch=INTEGRATION_BRANCH,
             commit=tip.start,
@@ -142,11 +144,11 @@ async def advance(line: Line, tip: Tip, landed: Landed) -> None:
     crash_point("integrate.after_ref")
 
 
-async def _publish(line: Line, pull: PullRequest, integration: Integration) -> None:
+async def publish(line: Line, pull: PullRequest, integration: Integration) -> None:
     """Say in the pull requests what the branch already is."""
     if integration.evicted:
         gone = integration.evicted[0]
-        why = f"{gone.reason}: {gone.detail}"[:2000]
+        why = excerpt(f"{gone.reason}: {gone.detail}", 2000)
         await put_pull(line, pull.model_copy(update={"state": "evicted", "reason": why}))
         return
     await put_pull(line, pull.model_copy(update={"state": "landed"}))
@@ -188,8 +190,8 @@ async def _is_in(line: Line, issue: str, commit: str) -> bool:
     return known is not None and await line.is_ancestor(pull.head, commit)
 
 
-async def _resolve(line: Line, pull: PullRequest, tip: Tip, unit: ConflictUnit) -> Resolution | None:
-    """An agent's answer to one conflicted file; None when it has none."""
+async def _resolve(line: Line, pull: PullRequest, tip: Tip, unit: ConflictUnit) -> Resolution | str:
+    """An agent's answer to one conflicted file, or why it has none."""
     floor = line.floor
 
     async def ready(sandbox: Sandbox) -> None:
@@ -222,22 +224,19 @@ async def _resolve(line: Line, pull: PullRequest, tip: Tip, unit: ConflictUnit) 
                 ready=ready,
             ),
         )
-    except Parked:
-        return None
+    except Parked as rest:
+        return excerpt(f"the resolver gave no answer: {rest.reason}: {rest.detail}", 2000)
     finally:
         await floor.parts.backend.destroy(name)
-    resolution = Resolution.model_validate(exchange.handoff)
-    return resolution if resolution.path == unit.path else None
+    return Resolution.model_validate(exchange.handoff)
 
 
-async def _not_in_use(line: Line) -> None:
-    """git rightly refuses to move a branch that somebody has checked out."""
-    try:
-        used = await asyncio.to_thread(line.floor.parts.depot.current_branch)
-    except ConfigError:
-        return
-    if used == INTEGRATION_BRANCH:
-        raise Parked("attempts", f"{INTEGRATION_BRANCH} is checked out: check out another branch, then retry")
+async def not_in_use(line: Line) -> None:
+    """Parked where somebody has the branch checked out: git rightly refuses to move it."""
+    if used := await asyncio.to_thread(line.floor.parts.depot.checkout_of, INTEGRATION_BRANCH):
+        there = await asyncio.to_thread(Path(used).exists)
+        way = "check out another branch there" if there else "git worktree prune"
+        raise Parked("attempts", f"{INTEGRATION_BRANCH} is checked out in {used}: {way}, then retry")
 
 
 async def _after_dependencies(line: Line) -> None:

@@ -3,12 +3,13 @@
 import asyncio
 import logging
 
+from ironworks.core.excerpt import excerpt
 from ironworks.core.handoffs import Resolution
 from ironworks.core.models import Issue, PullRequest
 from ironworks.core.policy import INTEGRATION_BRANCH, INTEGRATION_PULL
 from ironworks.engine.floor import Floor
-from ironworks.engine.integrate import INTEGRATION_REF, LEASE, Tip, advance, lease
-from ironworks.engine.line import Line
+from ironworks.engine.integrate import INTEGRATION_REF, LEASE, Tip, advance, lease, not_in_use
+from ironworks.engine.line import Line, Parked
 from ironworks.engine.propose import put_pull
 from ironworks.merge.integrator import Refused
 from ironworks.merge.union import ConflictUnit
@@ -19,7 +20,7 @@ log = logging.getLogger(__name__)
 async def rebuild(floor: Floor) -> None:
     """Merge the integration branch into the base branch's tip, run the suites, and move branch and record.
 
-    Nothing where it is fit to be merged already. What conflicts or is red stays as it is, with a warning.
+    Nothing where it is fit to be merged already. What cannot be stays as it is; its pull request says why.
     """
     if await stale(floor) is None:
         return
@@ -27,6 +28,11 @@ async def rebuild(floor: Floor) -> None:
     async with floor.integrating, lease(line):
         whole = await stale(floor)
         if whole is None:
+            return
+        try:
+            await not_in_use(line)
+        except Parked as rest:
+            await _put_off(line, whole, rest.detail)
             return
         base = await asyncio.to_thread(floor.parts.depot.sync, floor.base_branch)
         ref = await asyncio.to_thread(floor.parts.depot.sync, INTEGRATION_BRANCH)
@@ -38,10 +44,16 @@ async def rebuild(floor: Floor) -> None:
             name=line.sandbox("rebuild"),
         )
         if isinstance(outcome, Refused):
-            log.warning("%s does not fit %s: %s", INTEGRATION_BRANCH, floor.base_branch, outcome.detail)
+            await _put_off(line, whole, f"it does not fit {floor.base_branch}: {outcome.detail}")
             return
         await advance(line, Tip(ref, base), outcome)
-        await put_pull(line, whole.model_copy(update={"head": outcome.commit}))
+        await put_pull(line, whole.model_copy(update={"head": outcome.commit, "reason": ""}))
+
+
+async def _put_off(line: Line, whole: PullRequest, why: str) -> None:
+    """Say in the record why it could not be proved anew. The next run tries again."""
+    log.warning("%s was not proved anew: %s", INTEGRATION_BRANCH, why)
+    await put_pull(line, whole.model_copy(update={"reason": excerpt(f"not proved anew: {why}", 2000)}))
 
 
 async def stale(floor: Floor) -> PullRequest | None:
@@ -62,6 +74,5 @@ async def stale(floor: Floor) -> PullRequest | None:
     return None if fit else whole
 
 
-async def _nobody(_: ConflictUnit) -> Resolution | None:
-    """No agent is asked: the work of many issues is in it."""
-    return None
+async def _nobody(_: ConflictUnit) -> Resolution | str:
+    return "no agent is asked, for the work of many issues is in it"

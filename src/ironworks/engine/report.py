@@ -22,6 +22,7 @@ from pydantic import ValidationError
 
 from ironworks.core import events as ev
 from ironworks.core.events import Recorded, state_of
+from ironworks.core.excerpt import excerpt
 from ironworks.core.handoffs import Conflicts, Eviction, Integration, Landing
 from ironworks.core.models import PullRequest, Stage
 from ironworks.core.policy import INTEGRATION_BRANCH
@@ -121,7 +122,7 @@ def _issue(name: str, log: list[Recorded]) -> IssueReport:
         branch=next((fact.branch for fact in reversed(facts) if isinstance(fact, ev.PullRequestOpened)), ""),
         rounds=sum(isinstance(fact, ev.StageStarted) and fact.stage == "verify" for fact in facts),
         cost_usd=_dollars(log),
-        stages=tuple(_stage(fact) for fact in facts if isinstance(fact, ev.StageFinished)),
+        stages=_stages(facts),
         evidence=_evidence(facts),
     )
 
@@ -133,6 +134,16 @@ def _detail(facts: Sequence[ev.Event], state: str) -> str:
             text = getattr(fact, "detail", "") or "; ".join(getattr(fact, "questions", ()))
             return str(text)
     return ""
+
+
+def _stages(facts: Sequence[ev.Event]) -> tuple[StageReport, ...]:
+    """In the order in which they began: a resolver ends before the integration that asked it."""
+    begun: dict[tuple[str, int], int] = {}
+    for number, fact in enumerate(facts):
+        if isinstance(fact, ev.StageStarted | ev.StageFinished):
+            begun.setdefault((fact.stage, fact.attempt), number)
+    done = [fact for fact in facts if isinstance(fact, ev.StageFinished)]
+    return tuple(_stage(fact) for fact in sorted(done, key=lambda fact: begun[fact.stage, fact.attempt]))
 
 
 def _stage(fact: ev.StageFinished) -> StageReport:
@@ -176,7 +187,9 @@ def _integration(log: Sequence[Recorded]) -> IntegrationReport:
             evicted.pop(fact.issue, None)
             branch, commit = branch or INTEGRATION_BRANCH, fact.commit
         elif isinstance(fact, ev.IssueEvicted):
-            evicted[fact.issue] = Eviction(issue=fact.issue, reason=fact.reason, detail=fact.detail[:20_000])
+            evicted[fact.issue] = Eviction(
+                issue=fact.issue, reason=fact.reason, detail=excerpt(fact.detail, 20_000)
+            )
             merged.pop(fact.issue, None)
     return IntegrationReport(
         branch=branch,

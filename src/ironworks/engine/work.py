@@ -8,6 +8,7 @@ from ironworks.agents.desk import CheckResult
 from ironworks.agents.prompt import PromptContext
 from ironworks.core.crash import crash_point
 from ironworks.core.events import WorkCaptured
+from ironworks.core.excerpt import excerpt
 from ironworks.core.handoffs import TriageReport, Verification, WorkReport
 from ironworks.core.models import Model, Sha
 from ironworks.core.ports import Sandbox
@@ -146,7 +147,7 @@ async def _capture(line: Line, station: Station, exchange: Exchange, round: int)
     base = line.floor.bench.base.commit
     ref = f"refs/attempts/{line.id}/{line.issue.digest[:16]}/{line.generation}.{round}"
     taken = await capture(station.sandbox, line.floor.parts.depot, base=base, ref=ref)
-    report = WorkReport(status="blocked", summary=exchange.detail[:20_000])
+    report = WorkReport(status="blocked", summary=excerpt(exchange.detail, 20_000))
     if exchange.handoff is not None:
         report = WorkReport.model_validate(exchange.handoff)
     change = Change(
@@ -180,7 +181,7 @@ async def _check(line: Line, station: Station, failing: Sequence[str]) -> CheckR
     lines = [
         f"{len(run.tests)} tests ran, {len(new)} newly failing, {len(bad) - len(new)} failed before you came"
     ]
-    lines += [f"FAIL {test}\n{run.messages.get(test, '')[:1500]}" for test in new]
+    lines += [f"FAIL {test}\n{excerpt(run.messages.get(test, ''), 1500)}" for test in new]
     tree = await station.sandbox.exec(["sh", "-c", TREE], timeout_s=60)
     seen = hashlib.sha256(b"\0".join([tree.stdout, *(test.encode() for test in new)])).hexdigest()
     return CheckResult(text="\n".join(lines), fingerprint=seen if new else "", ok=not new)

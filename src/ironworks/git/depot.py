@@ -88,6 +88,10 @@ class Depot:
         """What the repository has checked out. ConfigError when detached or without a commit."""
         return self.repository.current_branch()
 
+    def checkout_of(self, branch: str) -> str:
+        """Path of the user's work tree that has `branch` checked out; empty when none has."""
+        return self.repository.checkout_of(branch)
+
     def remote_ref(self, ref: str) -> str | None:
         """What the repository's `ref` holds at this moment."""
         return self.repository.refs(checked(ref)).get(ref)

@@ -42,6 +42,11 @@ class Repository:
             raise ConfigError(f"branch {branch} of {self.path} has no commit yet", hint="make a first commit")
         return branch
 
+    def checkout_of(self, branch: str) -> str:
+        """Path of the work tree, linked ones included, that has `branch` checked out; empty when none has."""
+        listing = self.git.run("for-each-ref", "--format=%(worktreepath)", f"refs/heads/{branch}")
+        return listing.decode("utf-8", "surrogateescape").removesuffix("\n")
+
     def refs(self, prefix: str) -> dict[str, str]:
         """Refs whose name starts with `prefix`, with the ids they hold at this moment."""
         folder = prefix.rpartition("/")[0]

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from ironworks.core.crash import crash_point
 from ironworks.core.errors import RefusedError
+from ironworks.core.excerpt import excerpt
 from ironworks.core.handoffs import Conflicts, Resolution
 from ironworks.core.models import Model, PullRequest, Sha
 from ironworks.core.states import EvictReason
@@ -19,8 +20,9 @@ __all__ = ["ConflictUnit", "Integrator", "Landed", "Refused", "Resolver"]
 RESOLUTION_TRIES = 2
 MOST_NAMED = 20
 
-Resolver = Callable[[ConflictUnit], Awaitable[Resolution | None]]
-"""Asks for the merged text of one file. A second call for it says what was wrong with the first answer."""
+Resolver = Callable[[ConflictUnit], Awaitable[Resolution | str]]
+"""Asks for the merged text of one file; a text says why there is none. A second call says what was wrong with
+the first answer."""
 
 
 class Landed(Model):
@@ -111,20 +113,26 @@ class Integrator:
 
 async def _resolved(unit: ConflictUnit, resolve: Resolver) -> str:
     """The proved text of one file."""
-    asked = unit
+    asked, why = unit, ""
     for _ in range(RESOLUTION_TRIES):
         answer = await resolve(asked)
-        if answer is None or answer.path != unit.path:
-            break
+        if isinstance(answer, str):
+            raise Unresolved(f"{unit.path}: {asked.reason}; {answer}")
+        if answer.path != unit.path:
+            raise Unresolved(
+                f"{unit.path}: {asked.reason}; the resolver answered about {answer.path[:200]!r}"
+            )
         base = None if unit.base is None else unit.base.encode()
         result = answer.content.encode("utf-8", "surrogatepass")
         findings = proof(unit.path, base, unit.ours.encode(), unit.theirs.encode(), result)
         wrong = [finding.message for finding in findings if finding.fatal]
         if not wrong:
             return answer.content
-        reason = f"{unit.reason}; a first answer was refused: {'; '.join(wrong[:MOST_NAMED])}"
-        asked = replace(unit, reason=reason)
-    raise Unresolved(f"{unit.path}: {asked.reason}")
+        why = "; ".join(wrong[:MOST_NAMED])
+        asked = replace(unit, reason=f"{unit.reason}; a first answer was refused: {why}")
+    raise Unresolved(
+        f"{unit.path}: {unit.reason}; {RESOLUTION_TRIES} answers were refused, the last one: {why}"
+    )
 
 
 def _red(run: SuiteRun, wanted: frozenset[str], known_failing: frozenset[str]) -> str:
@@ -133,6 +141,8 @@ def _red(run: SuiteRun, wanted: frozenset[str], known_failing: frozenset[str]) -
         return run.problem
     failing = run.failing - known_failing
     missing = wanted - run.passed - failing
-    told = [f"{test} fails: {run.messages.get(test, '')[:300]}" for test in sorted(failing)[:MOST_NAMED]]
+    told = [
+        f"{test} fails: {excerpt(run.messages.get(test, ''), 300)}" for test in sorted(failing)[:MOST_NAMED]
+    ]
     told += [f"{test} passed on one side and does not run here" for test in sorted(missing)[:MOST_NAMED]]
     return "\n".join(told)
