@@ -37,6 +37,36 @@ def test_a_suite_that_stops_at_the_first_failure_gets_none(command: str) -> None
     assert Canary.plant(shell(command), FILES) is None
 
 
+NODE = "node --test --test-reporter=junit --test-reporter-destination={junit}"
+
+
+@pytest.mark.spec("VF-4")
+@pytest.mark.parametrize(
+    ("files", "path"),
+    [
+        (["src/a.js", "src/a.test.js", "b.js"], "src/{}.test.js"),
+        (["lib/a_test.mjs"], "lib/{}_test.mjs"),
+        (["lib/test-a.cjs"], "lib/test-{}.cjs"),
+        (["test/helper.js", "test/a.js", "test/b.test.js"], "test/{}.js"),
+        (["node_modules/a/test/b.test.js", "x.test.js"], "{}.test.js"),
+        (["test_a.py", "spec/a-test.js"], "spec/{}-test.js"),
+    ],
+)
+def test_one_for_node_is_named_as_its_tests_are(files: list[str], path: str) -> None:
+    canary = Canary.plant(shell(NODE), files)
+    assert canary and canary.path == path.format(canary.nonce)
+
+
+@pytest.mark.parametrize("files", [["a.js"], ["src/latest.js"], ["a.test.ts"], ["test_a.py"]])
+def test_where_no_test_of_nodes_is_there_is_none(files: list[str]) -> None:
+    assert Canary.plant(shell(NODE), files) is None
+
+
+@pytest.mark.parametrize("option", ["only", "name-pattern=x", "skip-pattern x", "shard=1/2", "force-exit"])
+def test_a_node_suite_that_chooses_its_tests_gets_none(option: str) -> None:
+    assert Canary.plant(shell(NODE.replace("--test ", f"--test --test-{option} ")), ["a.test.js"]) is None
+
+
 @pytest.mark.parametrize("files", [[], ["a.test.js"], ["src/tests.py"]])
 def test_where_no_python_test_is_there_is_none(files: list[str]) -> None:
     assert Canary.plant(SUITE, files) is None

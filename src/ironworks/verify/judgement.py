@@ -34,7 +34,12 @@ def _canaries(evidence: Evidence) -> Iterator[Finding]:
             message = f"suite {suite} no longer collects a test put beside the base's own"
             yield Finding(code="canary", message=message, fatal=True)
         elif state != "sound":
-            message = f"suite {suite} could not be checked with a test of known outcome"
+            why = (
+                f"suite {suite} leaves out a test that is put beside its own"
+                if state == "absent"
+                else f"suite {suite} is neither pytest's nor node's, or runs chosen tests only"
+            )
+            message = f"{why}: nobody checked with tests of known outcome that it tells the truth"
             yield Finding(code="canary-unavailable", message=message, fatal=False)
 
 
