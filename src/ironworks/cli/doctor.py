@@ -52,7 +52,11 @@ def _base(
 
     try:
         found = at_station(
-            lambda factory: factory.baseline(), config=config, repository=repository, state=state
+            lambda factory: factory.baseline(),
+            config=config,
+            repository=repository,
+            state=state,
+            asks=False,
         )
     except IronworksError as error:
         return Check("base", False, error.message, error.hint), None

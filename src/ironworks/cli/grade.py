@@ -28,7 +28,7 @@ def command(
     from ironworks.cli.station import at_station
 
     where = {"config": config, "repository": repository, "state": state}
-    grades = at_station(lambda factory: factory.grade(revisions), **where)
+    grades = at_station(lambda factory: factory.grade(revisions), **where, asks=False)
     if as_json:
         print_json([grade.model_dump(mode="json") for grade in grades])
     else:

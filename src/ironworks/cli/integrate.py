@@ -23,8 +23,9 @@ def command(
     """
     from ironworks.cli.station import at_station
 
-    where = {"config": config, "repository": repository, "state": state}
-    integration = at_station(lambda factory: factory.integrate(branches), **where)
+    integration = at_station(
+        lambda factory: factory.integrate(branches), config=config, repository=repository, state=state
+    )
     if as_json:
         print_json(integration.model_dump(mode="json"))
     else:

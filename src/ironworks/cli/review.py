@@ -19,8 +19,9 @@ def command(
     """Have the reviewing agent judge BRANCH in a sandbox of its own. Exit code: 0 approved, 1 not."""
     from ironworks.cli.station import at_station
 
-    where = {"config": config, "repository": repository, "state": state}
-    report = at_station(lambda factory: factory.review(branch), **where)
+    report = at_station(
+        lambda factory: factory.review(branch), config=config, repository=repository, state=state
+    )
     if as_json:
         print_json(report.model_dump(mode="json"))
     else:

@@ -128,6 +128,7 @@ def _again(
 
 async def _work(order: Order, loaded: "Loaded") -> "tuple[RunReport, Grade | None]":
     from ironworks.app.factory import Options, open_factory
+    from ironworks.cli.loading import install_wished
     from ironworks.cli.summary import freeze, frozen
     from ironworks.cli.table import View
 
@@ -136,6 +137,8 @@ async def _work(order: Order, loaded: "Loaded") -> "tuple[RunReport, Grade | Non
         cord = _Cord(view)
         async with open_factory(place, loaded, Options(backlog=order.backlog)) as factory:
             cord.factory = factory
+            issues = await asyncio.to_thread(factory.parts.forge.issues)
+            await asyncio.to_thread(install_wished, issues, view.say)
 
             def watch(recorded: Any) -> None:
                 view.apply(recorded.at.timestamp(), recorded.event.model_dump(mode="json"))

@@ -20,17 +20,18 @@ def at_station(
     config: Path | None,
     repository: Path | None,
     state: Path | None,
+    asks: bool = True,
 ) -> Handoff:
     """Open a factory without a backlog, let it do `work`, close it; what came of it.
 
-    RefusedError when its agent gave no answer.
+    `asks`: an agent may be needed for it. RefusedError when its agent gave no answer.
     """
     from ironworks.app.factory import Options, open_factory
     from ironworks.cli.loading import loaded_for
     from ironworks.engine.line import Parked
 
     place = place_of(repository, state)
-    loaded = loaded_for(place, config)
+    loaded = loaded_for(place, config, asks=asks)
 
     async def opened() -> Handoff:
         async with open_factory(place, loaded, Options()) as factory:

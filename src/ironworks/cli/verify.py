@@ -26,7 +26,7 @@ def command(
     from ironworks.cli.station import at_station
 
     where = {"config": config, "repository": repository, "state": state}
-    verification = at_station(lambda factory: factory.verify(branch), **where)
+    verification = at_station(lambda factory: factory.verify(branch), **where, asks=False)
     if as_json:
         print_json(verification.model_dump(mode="json"))
     else:

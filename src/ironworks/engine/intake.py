@@ -1,11 +1,12 @@
 """Intake: what a run works on, read once, frozen, in the order it is to be started."""
 
 import asyncio
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ironworks.core.errors import MissingError
+from ironworks.core.errors import ConfigError, MissingError
 from ironworks.core.events import (
     AnswerGiven,
     BudgetRaised,
@@ -67,7 +68,7 @@ async def take_in(floor: Floor, only: Sequence[str] | None) -> list[Entry]:
         events = lives.get(issue.id, [])
         recall_people(floor, issue.id, events)
         known = begun.get(issue.id)
-        reason = "" if known else skip_reason(issue, pulls)
+        reason = "" if known else skip_reason(issue, pulls) or _unfit(floor, issue)
         if reason == "closed":
             continue
         if not reason and issue.id not in taken:
@@ -77,6 +78,17 @@ async def take_in(floor: Floor, only: Sequence[str] | None) -> list[Entry]:
                 taken.add(issue.id)
         entries.append(Entry(issue, known[1] if known else 1, known is not None, reason, events))
     return entries
+
+
+def _unfit(floor: Floor, issue: Issue) -> str:
+    """Why the agent that the entry names cannot work here; empty = it can, or none is named."""
+    wanted = issue.wishes.agent
+    try:
+        if wanted:
+            floor.parts.agent(wanted, time.monotonic).mounts  # noqa: B018 - looking is what finds out
+    except ConfigError as error:
+        return f"it wants the agent {wanted!r}: {error.message}; {error.hint}"
+    return ""
 
 
 async def admit(floor: Floor, entry: Entry) -> bool:

@@ -23,6 +23,14 @@ ERROR_TYPES: Mapping[int, str] = {
     429: "rate_limit_error",
     529: "overloaded_error",
 }
+EDIT = """\
+import pathlib, sys
+file, (old, new) = pathlib.Path(sys.argv[1]), sys.argv[2:]
+text = file.read_text()
+if text.count(old) != 1:
+    sys.exit(f"found {text.count(old)} times")
+file.write_text(text.replace(old, new))
+"""
 TEXT_KEYS = frozenset({"type", "text", "cache_control", "citations"})
 ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     "bash": ("command",),
@@ -111,17 +119,30 @@ def _call(step: Step, request: dict[str, Any]) -> tuple[str, Any]:
         {tool.get("name") for tool in tools if isinstance(tool, dict)} if isinstance(tools, list) else set()
     )
     if "Bash" in offered and step.kind not in offered:
-        return _claude_code_call(step, "StructuredOutput" in offered)
+        return _claude_code_call(step, "StructuredOutput" in offered, _open_files(request["messages"]))
     return step.kind, _arguments(step)
 
 
-def _claude_code_call(step: Step, typed: bool) -> tuple[str, Any]:
+def _open_files(messages: list[Any]) -> set[str]:
+    """Paths that its tools have read or written since our latest prompt: it edits no others."""
+    paths: set[str] = set()
+    for message in messages:
+        for block in blocks_of(message):
+            if message.get("role") == "user" and HEADER.match(str(block.get("text", ""))):
+                paths = set()
+            given = block.get("input")
+            if block.get("type") == "tool_use" and isinstance(given, dict):
+                paths.add(str(given.get("file_path")))
+    return paths
+
+
+def _claude_code_call(step: Step, typed: bool, open_files: set[str]) -> tuple[str, Any]:
     """The same with Claude Code's tools, which want absolute paths."""
     if step.kind == "read":
         return "Read", {"file_path": f"{WORK_DIR}/{step.path}"}
     if step.kind == "write":
         return "Write", {"file_path": f"{WORK_DIR}/{step.path}", "content": step.content}
-    if step.kind == "edit":
+    if step.kind == "edit" and f"{WORK_DIR}/{step.path}" in open_files:
         return "Edit", {
             "file_path": f"{WORK_DIR}/{step.path}",
             "old_string": step.old,
@@ -133,6 +154,8 @@ def _claude_code_call(step: Step, typed: bool) -> tuple[str, Any]:
 
 
 def _command(step: Step) -> str:
+    if step.kind == "edit":
+        return shlex.join(["python3", "-c", EDIT, step.path, step.old, step.new])
     if step.kind == "ask":
         return f"iw ask {shlex.quote(step.question)}"
     if step.kind == "handoff":

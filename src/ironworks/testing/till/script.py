@@ -114,14 +114,18 @@ def with_tax(amount, percent):
 '''
 
 
-def _append(text: str) -> BashStep:
-    return BashStep(command=f"cat >> till/rates.py <<'END'{chr(10)}{text.rstrip(chr(10))}{chr(10)}END")
+def _append(name: str, text: str) -> BashStep:
+    """Also when a kill makes the model do it again."""
+    there = f"grep -q 'def {name}' till/rates.py"
+    return BashStep(
+        command=f"{there} || cat >> till/rates.py <<'END'{chr(10)}{text.rstrip(chr(10))}{chr(10)}END"
+    )
 
 
 def _uncommitted_discount() -> tuple[Step, ...]:
     """Good work, but never committed."""
     return (
-        _append(_DISCOUNT),
+        _append("discount", _DISCOUNT),
         _test("rates", "discount", ("of_a_quarter", "discount(200, 25)", "150")),
         CheckStep(),
         _done("Added discount().", "till/rates.py", "tests/test_discount.py"),
@@ -167,7 +171,7 @@ def _objection() -> tuple[Step, ...]:
 
 def _tax() -> tuple[Step, ...]:
     return (
-        _append(_WITH_TAX),
+        _append("with_tax", _WITH_TAX),
         _test("rates", "with_tax", ("of_nineteen_percent", "with_tax(100, 19)", "119")),
         CheckStep(),
         _commit("Add with_tax()"),
