@@ -40,7 +40,7 @@ class Channel:
         self._waiting[number] = future
         future.add_done_callback(lambda _: self._waiting.pop(number, None))
         try:
-            await self._send(json.dumps({"op": op, "id": number}).encode(), fds)
+            await self._send(f"{op} {number}".encode(), fds)
         except BaseException:
             future.cancel()
             raise
@@ -57,9 +57,8 @@ class Channel:
         """End the command whose answer this future is; nothing when it has ended already."""
         target = next((number for number, waiting in self._waiting.items() if waiting is answer), None)
         if target is not None:
-            message = json.dumps({"op": "kill", "id": next(self._numbers), "target": target}).encode()
             with contextlib.suppress(OSError):
-                self._control.send(message)
+                self._control.send(f"kill {next(self._numbers)} {target}".encode())
 
     def close(self) -> None:
         if self.closed:

@@ -1,7 +1,6 @@
 """A sandbox that our pid 1 keeps, whatever launched it: commands and files go over its control socket."""
 
 import asyncio
-import json
 import os
 import socket
 import time
@@ -46,23 +45,19 @@ class Machine:
     ) -> ExecResult:
         if not argv:
             raise RefusedError("a command needs at least a program")
-        task: dict[str, object] = {
-            "call": "exec",
-            "argv": list(argv),
-            "env": {**self._env, **(env or {})},
-            "cwd": cwd,
-        }
+        variables = {**self._env, **(env or {})}
+        task = fields("exec", cwd, len(argv), *argv, *(f"{name}={text}" for name, text in variables.items()))
         return await self._run(
             task, stdin, timeout_s=timeout_s, on_output=on_output, stdout_to=stdout_to, max_output=max_output
         )
 
     async def put(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
-        result = await self._file_task({"call": "put", "path": inside(path), "mode": mode}, data)
+        result = await self._file_task(fields("put", inside(path), mode), data)
         if not result.ok:
             raise RefusedError(f"cannot write {path!r} in the sandbox: {result.text().strip()}")
 
     async def get(self, path: str, *, max_bytes: int) -> bytes:
-        task = {"call": "get", "path": inside(path), "max_bytes": max_bytes}
+        task = fields("get", inside(path), max_bytes)
         result = await self._file_task(task, b"", max_output=max_bytes + 1)
         if result.exit_code == MISSING:
             raise MissingError(f"there is no {path!r} in the sandbox")
@@ -82,12 +77,12 @@ class Machine:
     async def resume(self) -> None:
         await self._channel.call("resume", timeout_s=CALL_TIMEOUT_S)
 
-    async def _file_task(self, task: dict[str, object], data: bytes, *, max_output: int = 4096) -> ExecResult:
+    async def _file_task(self, task: bytes, data: bytes, *, max_output: int = 4096) -> ExecResult:
         return await self._run(task, data, timeout_s=FILE_TIMEOUT_S, max_output=max_output)
 
     async def _run(
         self,
-        task: dict[str, object],
+        task: bytes,
         stdin: bytes,
         *,
         timeout_s: float,
@@ -118,9 +113,9 @@ class Machine:
             )
 
     async def _start(
-        self, task: dict[str, object], stdin: bytes, stdout: Stream, stderr: Stream
+        self, task: bytes, stdin: bytes, stdout: Stream, stderr: Stream
     ) -> "asyncio.Future[Answer]":
-        with memory_file(json.dumps(task).encode()) as request, memory_file(stdin) as data:
+        with memory_file(task) as request, memory_file(stdin) as data:
             fds = (request.fileno(), data.fileno(), stdout.inlet, stderr.inlet)
             answer = await self._channel.request("exec", fds=fds)
         stdout.close_inlet()
@@ -153,6 +148,14 @@ class Machine:
         if failure.done():
             failure.result()
         return timed_out
+
+
+def fields(*values: object) -> bytes:
+    """What pid 1 is told to do, each field ended by a zero byte; RefusedError when one holds such a byte."""
+    words = [os.fsencode(str(value)) for value in values]
+    if any(b"\0" in word for word in words):
+        raise RefusedError("arguments, variables and paths cannot hold a zero byte")
+    return b"".join(word + b"\0" for word in words)
 
 
 def inside(path: str) -> str:

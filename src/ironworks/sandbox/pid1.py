@@ -1,61 +1,81 @@
-"""The first process inside a local sandbox: starts commands for the host, reaps, and passes the listener out.
+"""The first process inside a sandbox: starts commands for the host, reaps, and passes the listener out.
 
-It runs as `python3 -I -S pid1.py CONTROL LOCK PORT` with the system's Python, so it imports only the standard
-library; it holds no privilege that the commands it starts lack. Each message on CONTROL is one JSON object;
-what may be long (argv, env, a path) comes in a memory file beside the streams of the command.
+It runs as `python3 -I -S pid1.py CONTROL LOCK PORT` with the system's Python; it holds no privilege that the
+commands it starts lack. A message on CONTROL is a verb and numbers; what a command needs comes in a memory
+file beside its streams: fields that end with a zero byte. Answers are JSON.
+
+Half of what a sandbox takes to boot is this program's start. So it imports the interpreter's own C modules,
+and none of those written in Python around them, which would take three times as long as all the rest.
 """
 
-# Path objects would only make it slower to start.
-# ruff: noqa: PTH103, PTH104, PTH108, PTH118, PTH123, PTH208
+# Path objects and context managers would have to be imported as well.
+# ruff: noqa: PTH103, PTH104, PTH108, PTH118, PTH123, PTH208, SIM105
 
-import array
-import contextlib
-import ctypes
-import json
+import _ctypes
+import _socket
 import os
 import resource
 import select
-import signal
-import socket
 import stat
 import sys
-from typing import Any, NoReturn
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal
+    from typing import NoReturn
+else:
+    import _signal as signal
 
 PR_SET_DUMPABLE = 4
+SIGNALS_FREED = (signal.SIGCHLD, signal.SIGPIPE, signal.SIGINT, signal.SIGXFSZ)
 MISSING, REFUSED, NOT_RUNNABLE, NOT_FOUND = 2, 3, 126, 127
 MAX_FDS = 4
+FD_BYTES = 4
 COPY_BYTES = 1 << 20
 KILL_ROUNDS = 500
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
-Task = dict[str, Any]
 
-
-def main() -> NoReturn:
+def main() -> "NoReturn":
     control_fd, lock_fd, port = (int(word) for word in sys.argv[1:4])
     # What is not dumpable cannot be traced, nor its memory and descriptors opened, by the commands beside it.
-    ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+    prctl(PR_SET_DUMPABLE, 0)
     os.umask(0o022)
     os.set_inheritable(lock_fd, False)
-    control = socket.socket(fileno=control_fd)
-    control.set_inheritable(False)
-    listener = socket.create_server(("127.0.0.1", port), backlog=512)
-    socket.send_fds(control, [b'{"ready":true}'], [listener.fileno()])
+    os.set_inheritable(control_fd, False)
+    control = _socket.socket(fileno=control_fd)
+    listener = listen(port)
+    rights = (_socket.SOL_SOCKET, _socket.SCM_RIGHTS, listener.fileno().to_bytes(FD_BYTES, sys.byteorder))
+    control.sendmsg([b'{"ready":true}'], [rights])
     listener.close()
     Keeper(control).run()
+
+
+def prctl(option: int, value: int) -> None:
+    own = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]  # the program itself, as dlopen(3) has it
+    function = _ctypes.dlsym(own, "prctl")
+    _ctypes.call_function(function, (option, value, 0, 0, 0))
+
+
+def listen(port: int) -> _socket.socket:
+    listener = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
+    listener.setsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEADDR, 1)
+    listener.bind(("127.0.0.1", port))
+    listener.listen(512)
+    return listener
 
 
 class Keeper:
     """Holds the running commands by pid, and answers the host."""
 
-    def __init__(self, control: socket.socket) -> None:
+    def __init__(self, control: _socket.socket) -> None:
         self.control = control
         self.running: dict[int, int] = {}
         self.wake, wake_in = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wake_in, warn_on_full_buffer=False)
 
-    def run(self) -> NoReturn:
+    def run(self) -> "NoReturn":
         poll = select.poll()
         poll.register(self.control, select.POLLIN)
         poll.register(self.wake, select.POLLIN)
@@ -70,15 +90,16 @@ class Keeper:
         data, fds = receive(self.control)
         if not data:
             os._exit(0)
-        message = json.loads(data)
-        if message["op"] == "exec":
-            self.start(message["id"], fds)
+        verb, id, *numbers = data.decode().split()
+        if verb == "exec":
+            self.start(int(id), fds)
         else:
-            self.answer(message["id"], getattr(self, message["op"])(message))
+            self.answer(int(id), getattr(self, verb)(*map(int, numbers)))
 
-    def answer(self, id: int, result: Task) -> None:
+    def answer(self, id: int, more: str) -> None:
+        """`more` is what follows in the JSON object."""
         try:
-            self.control.send(json.dumps({"id": id, **result}).encode())
+            self.control.send(f'{{"id":{id}{more}}}'.encode())
         except OSError:
             os._exit(0)
 
@@ -87,7 +108,7 @@ class Keeper:
             pid = os.fork()
         except OSError as error:
             os.write(fds[3], f"cannot start a process: {error.strerror}\n".encode())
-            self.answer(id, {"status": NOT_RUNNABLE << 8})
+            self.answer(id, f',"status":{NOT_RUNNABLE << 8}')
         else:
             if pid == 0:
                 become(self.control, fds)
@@ -96,69 +117,73 @@ class Keeper:
             os.close(fd)
 
     def reap(self) -> None:
-        with contextlib.suppress(BlockingIOError):
+        try:
             os.read(self.wake, 4096)
-        with contextlib.suppress(ChildProcessError):
-            while True:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-                if pid == 0:
-                    return
+        except BlockingIOError:
+            pass
+        try:
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                pid, status = ended
                 if pid in self.running:
-                    self.answer(self.running.pop(pid), {"status": status})
+                    self.answer(self.running.pop(pid), f',"status":{status}')
+        except ChildProcessError:
+            pass
 
-    def kill(self, message: Task) -> Task:
+    def kill(self, target: int) -> str:
         """End one command's whole session, however many process groups it has made."""
-        leader = next((pid for pid, id in self.running.items() if id == message["target"]), None)
+        leader = next((pid for pid, id in self.running.items() if id == target), None)
         for _ in range(KILL_ROUNDS):
             # The leader itself may not have got round to making its session.
             members = [pid for pid, session in sessions() if leader in (pid, session)]
             if not members:
                 break
             for pid in members:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+                send(pid, signal.SIGKILL)
             self.reap()
             select.select([], [], [], 0.002)
-        return {}
+        return ""
 
-    def kill_all(self, _: Task) -> Task:
+    def kill_all(self) -> str:
         while True:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(-1, signal.SIGKILL)
+            send(-1, signal.SIGKILL)
             self.reap()
             try:
                 os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
             except ChildProcessError:
-                return {}
+                return ""
 
-    def pause(self, _: Task) -> Task:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(-1, signal.SIGSTOP)
-        return {}
+    def pause(self) -> str:
+        send(-1, signal.SIGSTOP)
+        return ""
 
-    def resume(self, _: Task) -> Task:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(-1, signal.SIGCONT)
-        return {}
+    def resume(self) -> str:
+        send(-1, signal.SIGCONT)
+        return ""
 
-    def usage(self, _: Task) -> Task:
+    def usage(self) -> str:
         """CPU seconds of the ended and the living, and the largest process's peak memory."""
         ended = resource.getrusage(resource.RUSAGE_CHILDREN)
         living_s = sum(sum(map(int, fields[11:15])) for _, fields in processes()) / TICKS_PER_S
-        return {
-            "cpu_s": ended.ru_utime + ended.ru_stime + living_s,
-            "memory_peak_bytes": ended.ru_maxrss * 1024,
-        }
+        cpu_s = ended.ru_utime + ended.ru_stime + living_s
+        return f',"cpu_s":{cpu_s},"memory_peak_bytes":{ended.ru_maxrss * 1024}'
 
 
-def receive(control: socket.socket) -> tuple[bytes, list[int]]:
-    room = socket.CMSG_SPACE(MAX_FDS * array.array("i").itemsize)
-    data, ancillary, _, _ = control.recvmsg(4096, room, socket.MSG_CMSG_CLOEXEC)
-    fds = array.array("i")
+def send(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+
+
+def receive(control: _socket.socket) -> tuple[bytes, list[int]]:
+    room = _socket.CMSG_SPACE(MAX_FDS * FD_BYTES)
+    data, ancillary, _, _ = control.recvmsg(4096, room, _socket.MSG_CMSG_CLOEXEC)
+    fds: list[int] = []
     for level, kind, payload in ancillary:
-        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-            fds.frombytes(payload)
-    return data, list(fds)
+        if level == _socket.SOL_SOCKET and kind == _socket.SCM_RIGHTS:
+            starts = range(0, len(payload) - FD_BYTES + 1, FD_BYTES)
+            fds += (int.from_bytes(payload[at : at + FD_BYTES], sys.byteorder) for at in starts)
+    return data, fds
 
 
 def processes() -> list[tuple[int, list[str]]]:
@@ -178,7 +203,7 @@ def sessions() -> list[tuple[int, int]]:
     return [(pid, int(fields[3])) for pid, fields in processes() if fields[0] != "Z"]
 
 
-def become(control: socket.socket, fds: list[int]) -> NoReturn:
+def become(control: _socket.socket, fds: list[int]) -> "NoReturn":
     """In the forked child: take the streams, then turn into the command or do the file task."""
     try:
         control.close()
@@ -187,41 +212,61 @@ def become(control: socket.socket, fds: list[int]) -> NoReturn:
         for target, fd in enumerate(fds[1:]):
             os.dup2(fd, target)
         signal.set_wakeup_fd(-1)
-        for number in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGINT, signal.SIGXFSZ):
+        for number in SIGNALS_FREED:
             signal.signal(number, signal.SIG_DFL)
         with open(fds[0], "rb", closefd=False) as file:
-            task = json.load(file)
-        os._exit(perform(task))
+            verb, *fields = file.read().split(b"\0")[:-1]
+        os._exit(perform(verb, fields))
     except BaseException as error:
         complain(f"{type(error).__name__}: {error}")
     finally:
         os._exit(NOT_RUNNABLE)
 
 
-def perform(task: Task) -> int:
-    if task["call"] == "put":
-        return put(task["path"], task["mode"])
-    if task["call"] == "get":
-        return get(task["path"], task["max_bytes"])
-    return execute(task["argv"], task["env"], task["cwd"])
+def perform(verb: bytes, fields: list[bytes]) -> int:
+    if verb == b"put":
+        return put(fields[0], int(fields[1]))
+    if verb == b"get":
+        return get(fields[0], int(fields[1]))
+    words = 2 + int(fields[1])
+    environment = dict(pair.split(b"=", 1) for pair in fields[words:])
+    return execute(fields[0], fields[2:words], environment)
 
 
-def execute(argv: list[str], env: dict[str, str], cwd: str) -> int:
+def execute(folder: bytes, argv: list[bytes], env: dict[bytes, bytes]) -> int:
+    """`argv[0]` is looked up in the command's own PATH."""
     try:
-        os.chdir(cwd)
-        os.execvpe(argv[0], argv, env)
-    except FileNotFoundError as error:
-        complain(f"{error.filename or argv[0]}: not found")
-        return NOT_FOUND
-    except (OSError, ValueError) as error:
-        complain(f"{argv[0]}: {error}")
-        return NOT_RUNNABLE
+        os.chdir(folder)
+    except OSError as error:
+        return failed(folder, error)
+    failure = OSError(2, "not found")
+    for program in programs(argv[0], env):
+        try:
+            os.execve(program, argv, env)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            failure = error if failure.errno == 2 else failure
+    return failed(argv[0], failure)
 
 
-def put(path: str, mode: int) -> int:
+def programs(name: bytes, env: dict[bytes, bytes]) -> list[bytes]:
+    """Where a program of that name may be, in the order to try."""
+    if b"/" in name:
+        return [name]
+    folders = env.get(b"PATH", os.defpath.encode()).split(b":")
+    return [os.path.join(folder, name) for folder in folders]
+
+
+def failed(what: bytes, error: OSError) -> int:
+    complain(f"{os.fsdecode(what)}: {error.strerror}")
+    return NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_RUNNABLE
+
+
+def put(path: bytes, mode: int) -> int:
     """Write stdin to a file, replacing whatever stood there in one step."""
     folder, name = os.path.split(path)
-    partial = os.path.join(folder, f".ironworks-{os.getpid()}")
+    partial = os.path.join(folder, b".ironworks-%d" % os.getpid())
     try:
         os.makedirs(folder, exist_ok=True)
         fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
@@ -239,7 +284,7 @@ def put(path: str, mode: int) -> int:
     return 0
 
 
-def get(path: str, max_bytes: int) -> int:
+def get(path: bytes, max_bytes: int) -> int:
     """Copy a regular file to stdout."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)

@@ -64,7 +64,7 @@ def test_an_ordinary_user_has_sandboxes_too(tmp_path: Path) -> None:
             "b'x\\n'",
             "b'put'",
             "False []",
-            "['disks', 'empty', 'etc', 'snapshots', 'trash'] []",
+            "['disks', 'empty', 'etc', 'pid1', 'snapshots', 'trash'] []",
         ],
         "",
     )

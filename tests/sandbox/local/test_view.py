@@ -9,7 +9,15 @@ import pytest
 
 from ironworks.core.ports import SandboxSpec
 from ironworks.sandbox.local import LocalBackend
-from ironworks.sandbox.local.view import CREDENTIALS, View, authorities, is_toolchain, toolchains
+from ironworks.sandbox.local.view import (
+    CREDENTIALS,
+    View,
+    authorities,
+    is_toolchain,
+    made_etc,
+    made_files,
+    toolchains,
+)
 
 
 def toolchain(folder: Path) -> Path:
@@ -87,3 +95,18 @@ async def test_clients_with_certificates_of_their_own_are_told_of_the_hosts(tmp_
         await backend.close()
     assert seen.ok
     assert data.stdout == await asyncio.to_thread(Path(variables["SSL_CERT_FILE"]).read_bytes)
+
+
+@pytest.mark.spec("SB-15")
+def test_the_etc_of_sandboxes_is_made_anew_when_the_hosts_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = made_etc(tmp_path / "etc")
+    assert made_etc(tmp_path / "etc") == first
+    assert (first / "passwd").read_text().startswith("agent:")
+    assert not (first / "shadow").exists()
+    monkeypatch.setattr("ironworks.sandbox.local.view.ETC", ("hostname",))
+    second = made_etc(tmp_path / "etc")
+    assert second != first
+    assert {path.name for path in second.iterdir()} == {*made_files()}
+    assert {path.name for path in (tmp_path / "etc").iterdir()} == {first.name, second.name}

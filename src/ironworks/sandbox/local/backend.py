@@ -28,7 +28,7 @@ class LocalBackend:
         self._disks = DiskStore(self._root)
         self._view = View(self._root / "etc")
         self._cgroups = Cgroups("ironworks-" + hashlib.sha256(os.fsencode(self._root)).hexdigest()[:12])
-        self._launcher = Launcher()
+        self._launcher = Launcher(self._root / "pid1")
         self._running: dict[str, LocalSandbox] = {}
 
     def capabilities(self) -> frozenset[Capability]:

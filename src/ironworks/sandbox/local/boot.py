@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import hashlib
 import importlib
 import os
 import shutil
@@ -23,7 +24,8 @@ from ironworks.sandbox.stream import memory_file
 BOOT_TIMEOUT_S = 60.0
 END_TIMEOUT_S = 30.0
 PYTHON = "/usr/bin/python3"
-PID1 = "/run/pid1.py"
+COMPILE = "import py_compile, sys; py_compile.compile(sys.argv[1], sys.argv[2], doraise=True)"
+COMPILE_TIMEOUT_S = 30.0
 TMP_BYTES = 4 << 30
 RUN_BYTES = 64 << 20
 SHM_BYTES = 512 << 20
@@ -41,7 +43,9 @@ class Booted(NamedTuple):
 class Launcher:
     """Starts bubblewrap, always from one thread of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
+        """`folder` is made and holds the compiled pid 1."""
+        self._pid1 = compiled(folder)
         # The kernel kills a sandbox when the thread that launched it ends: this one lives as long as we do.
         self._thread = ThreadPoolExecutor(1, "sandbox-launcher")
 
@@ -50,12 +54,14 @@ class Launcher:
 
         Not to be cancelled: what it hands over must outlive the start. SandboxError says why not.
         """
-        bwrap, program = find_bwrap(), filter_here()
+        bwrap, filter = find_bwrap(), filter_here()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         channel = Channel(ours)
-        with theirs, tempfile.TemporaryFile() as errors, memory_file(program) as rules:
-            inner = [PYTHON, "-I", "-S", PID1, str(theirs.fileno()), str(lock), str(GATEWAY_PORT)]
-            command = [bwrap, *arguments, "--seccomp", str(rules.fileno()), "--", *inner]
+        with theirs, tempfile.TemporaryFile() as errors, memory_file(filter) as rules:
+            program = f"/run/{self._pid1.name}"
+            inner = [PYTHON, "-I", "-S", program, str(theirs.fileno()), str(lock), str(GATEWAY_PORT)]
+            outer = [*arguments, "--ro-bind", str(self._pid1), program, "--seccomp", str(rules.fileno())]
+            command = [bwrap, *outer, "--", *inner]
             fds = (theirs.fileno(), lock, rules.fileno())
             loop = asyncio.get_running_loop()
             process = await loop.run_in_executor(self._thread, launch, command, fds, errors)
@@ -86,7 +92,6 @@ def isolation() -> Iterator[str]:
     yield from ("--remount-ro", "/dev")
     yield from ("--perms", "1777", "--size", str(TMP_BYTES), "--tmpfs", "/tmp")
     yield from ("--perms", "0755", "--size", str(RUN_BYTES), "--tmpfs", "/run")
-    yield from ("--ro-bind", str(Path(pid1.__file__).absolute()), PID1)
 
 
 def overlay(layers: Sequence[Path], upper: Path, scratch: Path, inside: str) -> Iterator[str]:
@@ -94,6 +99,21 @@ def overlay(layers: Sequence[Path], upper: Path, scratch: Path, inside: str) -> 
     for layer in layers:
         yield from ("--overlay-src", str(layer))
     yield from ("--overlay", str(upper), str(scratch), inside)
+
+
+def compiled(folder: Path) -> Path:
+    """pid 1 as the system's Python loads it fastest; its source where that cannot be."""
+    source = Path(pid1.__file__).absolute()
+    try:
+        facts = (source.read_bytes(), Path(PYTHON).stat().st_mtime_ns, Path(PYTHON).resolve())
+        target = folder / f"pid1-{hashlib.sha256(repr(facts).encode()).hexdigest()[:16]}.pyc"
+        if not target.exists():
+            folder.mkdir(exist_ok=True)
+            command = [PYTHON, "-I", "-S", "-c", COMPILE, str(source), str(target)]
+            subprocess.run(command, env={}, check=True, capture_output=True, timeout=COMPILE_TIMEOUT_S)
+    except (OSError, subprocess.SubprocessError):
+        return source
+    return target
 
 
 def launch(command: list[str], fds: tuple[int, ...], errors: IO[bytes]) -> "subprocess.Popen[bytes]":
