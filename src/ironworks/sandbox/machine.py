@@ -1,10 +1,11 @@
 """A sandbox that our pid 1 keeps, whatever launched it: commands and files go over its control socket."""
 
 import asyncio
+import contextlib
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,6 +30,8 @@ class Machine:
         self.listener = listener
         self._env = dict(env)
         self._channel = channel
+        self._paused = False
+        self._holding = asyncio.Lock()
 
     async def exec(
         self,
@@ -72,10 +75,26 @@ class Machine:
         await self._channel.call("kill_all", timeout_s=CALL_TIMEOUT_S)
 
     async def pause(self) -> None:
-        await self._channel.call("pause", timeout_s=CALL_TIMEOUT_S)
+        if not self._paused:
+            await self._channel.call("pause", timeout_s=CALL_TIMEOUT_S)
+            self._paused = True
 
     async def resume(self) -> None:
-        await self._channel.call("resume", timeout_s=CALL_TIMEOUT_S)
+        if self._paused:
+            await self._channel.call("resume", timeout_s=CALL_TIMEOUT_S)
+            self._paused = False
+
+    @contextlib.asynccontextmanager
+    async def held(self) -> AsyncIterator[None]:
+        """Nothing inside moves in the block; afterwards it is as before, paused or not."""
+        async with self._holding:
+            was_paused = self._paused
+            await self.pause()
+            try:
+                yield
+            finally:
+                if not was_paused:
+                    await self.resume()
 
     async def _file_task(self, task: bytes, data: bytes, *, max_output: int = 4096) -> ExecResult:
         return await self._run(task, data, timeout_s=FILE_TIMEOUT_S, max_output=max_output)
@@ -96,7 +115,8 @@ class Machine:
             Stream(failure, keep_bytes=max_output, show=seen("stdout", on_output), to=stdout_to) as stdout,
             Stream(failure, keep_bytes=max_output, show=seen("stderr", on_output)) as stderr,
         ):
-            answer = await self._start(task, stdin, stdout, stderr)
+            async with self._holding:
+                answer = await self._start(task, stdin, stdout, stderr)
             try:
                 timed_out = await self._wait(answer, failure, stdout, stderr, timeout_s)
             except BaseException:

@@ -33,6 +33,7 @@ MAX_FDS = 4
 FD_BYTES = 4
 COPY_BYTES = 1 << 20
 KILL_ROUNDS = 500
+PAUSE_ROUNDS = 500
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -71,6 +72,7 @@ class Keeper:
     def __init__(self, control: _socket.socket) -> None:
         self.control = control
         self.running: dict[int, int] = {}
+        self.resting: set[int] = set()
         self.wake, wake_in = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wake_in, warn_on_full_buffer=False)
@@ -153,11 +155,20 @@ class Keeper:
                 return ""
 
     def pause(self) -> str:
+        """Return once all have stopped; who sleeps in the kernel stops before it does anything else."""
+        self.resting = {pid for pid, fields in processes() if fields[0] == "T"}
         send(-1, signal.SIGSTOP)
+        for _ in range(PAUSE_ROUNDS):
+            if all(fields[0] in "TtZXD" for _, fields in processes()):
+                break
+            select.select([], [], [], 0.002)
         return ""
 
     def resume(self) -> str:
-        send(-1, signal.SIGCONT)
+        """All but those that had been stopped by one of their own."""
+        for pid, _ in processes():
+            if pid not in self.resting:
+                send(pid, signal.SIGCONT)
         return ""
 
     def usage(self) -> str:

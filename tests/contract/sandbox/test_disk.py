@@ -4,10 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.contract.sandbox.commands import sh
+from tests.contract.sandbox.commands import sh, until
+from tests.contract.sandbox.conftest import Require
 
 from ironworks.core.errors import BusyError, MissingError, RefusedError, SandboxError
-from ironworks.core.ports import Mount, SandboxBackend, SandboxSpec
+from ironworks.core.ports import Mount, Sandbox, SandboxBackend, SandboxSpec
+from ironworks.sandbox.fork import fork
 
 BASE = """
 mkdir -p d/e; printf kept > kept; printf changed > changed; printf gone > gone; printf inner > d/e/inner
@@ -263,6 +265,80 @@ async def test_a_cancelled_create_leaves_nothing_running(backend: SandboxBackend
             await starting
     sandbox = await backend.create(SandboxSpec(name="one"))
     assert await sh(sandbox, "echo yes") == "yes\n"
+
+
+@pytest.mark.spec("SB-25")
+async def test_a_live_snapshot_holds_one_moment_and_the_sandbox_goes_on(
+    backend: SandboxBackend, require: Require
+) -> None:
+    require("live_snapshot")
+    base = await backend.create(SandboxSpec(name="base"))
+    await sh(base, BASE)
+    await backend.snapshot(base, "base")
+    one = await backend.create(SandboxSpec(name="one", snapshot="base"))
+    await sh(one, CHANGE + "mkdir -p closed; echo deep > closed/f; chmod 000 closed/f closed; mkfifo pipe")
+    # Two files that always agree, but for the moment between two writes of one shell.
+    beat = "i=0; while :; do i=$((i+1)); for f in a b; do echo $i > t; mv t $f; done; done"
+    beating = asyncio.create_task(one.exec(["sh", "-c", beat], timeout_s=60))
+    await until(lambda: grown(one, 20))
+
+    assert await backend.snapshot(one, "live", live=True) == "live"
+
+    before = int(await sh(one, "cat b"))
+    await until(lambda: grown(one, before + 20))
+    assert not beating.done()
+    two = await backend.create(SandboxSpec(name="two", snapshot="live"))
+    assert await sh(two, SHOW) == await sh(one, SHOW)
+    a, b = map(int, (await sh(two, "cat a b")).split())
+    assert a - b in {0, 1}
+    assert await sh(two, "test -p pipe; chmod 700 closed; chmod 600 closed/f; cat closed/f") == "deep\n"
+    await one.kill_all()
+    await beating
+
+
+async def grown(sandbox: Sandbox, least: int) -> bool:
+    return int((await sh(sandbox, "cat b 2>/dev/null || echo 0")).strip() or 0) >= least
+
+
+@pytest.mark.spec("SB-25")
+async def test_a_live_snapshot_of_a_paused_sandbox_leaves_it_paused(
+    backend: SandboxBackend, require: Require
+) -> None:
+    require("live_snapshot")
+    one = await backend.create(SandboxSpec(name="one"))
+    sleeping = asyncio.create_task(one.exec(["sleep", "100"], timeout_s=200))
+    await until(lambda: has_state(one, "S"))
+    await one.pause()
+    await backend.snapshot(one, "live", live=True)
+    assert await has_state(one, "T")
+    await one.resume()
+    assert await has_state(one, "S")
+    await one.kill_all()
+    await sleeping
+
+
+async def has_state(sandbox: Sandbox, state: str) -> bool:
+    return f"(sleep) {state} " in await sh(sandbox, "cat /proc/[0-9]*/stat")
+
+
+@pytest.mark.spec("SB-25")
+async def test_a_fork_begins_with_the_disk_as_it_is_and_all_or_none_are_made(
+    backend: SandboxBackend, require: Require
+) -> None:
+    require("live_snapshot")
+    one = await backend.create(SandboxSpec(name="one"))
+    await sh(one, "echo first > f")
+    specs = [SandboxSpec(name=f"twin-{number}") for number in range(3)]
+    twins = await fork(backend, one, specs, snapshot="parting")
+    await sh(one, "echo second > f")
+    assert [await sh(twin, "cat f; echo mine > f; cat f") for twin in twins] == ["first\nmine\n"] * 3
+    assert await sh(one, "cat f") == "second\n"
+
+    bad = [SandboxSpec(name="good"), SandboxSpec(name="not a name")]
+    with pytest.raises(RefusedError):
+        await fork(backend, one, bad, snapshot="again")
+    assert not await backend.has_disk("good")
+    assert await sh(one, "cat f") == "second\n"
 
 
 @pytest.mark.spec("SB-24")

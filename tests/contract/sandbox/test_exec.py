@@ -298,3 +298,20 @@ async def ended(sandbox: Sandbox, command: str) -> None:
         return command not in await processes(sandbox)
 
     await until(gone)
+
+
+@pytest.mark.spec("SB-6")
+async def test_what_had_been_stopped_before_a_pause_stays_so(sandbox: Sandbox) -> None:
+    await sh(sandbox, "(sleep 100 & sleep 0.3; kill -STOP $!; sleep 101 &) >/dev/null 2>&1")
+    await until(lambda: states(sandbox, "TS"))
+    await sandbox.pause()
+    assert await states(sandbox, "TT")
+    await sandbox.resume()
+    assert await states(sandbox, "TS")
+    await sandbox.kill_all()
+
+
+async def states(sandbox: Sandbox, wanted: str) -> bool:
+    """Whether the two `sleep`s, in the order of their pids, are in these states of the kernel's."""
+    script = "for p in $(pgrep -x sleep | sort -n); do cut -d' ' -f3 /proc/$p/stat; done"
+    return (await sh(sandbox, script)).split() == list(wanted)

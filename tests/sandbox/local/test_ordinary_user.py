@@ -30,7 +30,12 @@ async def main():
     print((await two.exec(["sh", "-c", script], timeout_s=30)).stdout)
     await two.put("/home/agent/f", b"put")
     print(await two.get("/home/agent/f", max_bytes=10))
-    for name in ("one", "two"):
+    await two.exec(["sh", "-c", "mkdir ~/d; echo shut > ~/d/f; chmod 0 ~/d/f ~/d"], cwd="/", timeout_s=30)
+    await backend.snapshot(two, "live", live=True)
+    three = await backend.create(SandboxSpec(name="three", snapshot="live"))
+    script = "cd; chmod 700 d; chmod 600 d/f; cat d/f"
+    print((await three.exec(["sh", "-c", script], cwd="/", timeout_s=30)).stdout)
+    for name in ("one", "two", "three"):
         await backend.destroy(name)
     print(await backend.has_disk("one"), [c.name for c in backend.doctor() if not c.ok])
     await backend.close()
@@ -63,6 +68,7 @@ def test_an_ordinary_user_has_sandboxes_too(tmp_path: Path) -> None:
             "1 b'65534\\n'",
             "b'x\\n'",
             "b'put'",
+            "b'shut\\n'",
             "False []",
             "['disks', 'empty', 'etc', 'pid1', 'snapshots', 'trash'] []",
         ],

@@ -38,7 +38,14 @@ class LocalBackend:
     def _capabilities(self) -> frozenset[Capability]:
         if not shows_overlays(self._root):
             return frozenset()
-        return self._cgroups.capabilities() | {"create", "pause", "usage", "mounts", "listener"}
+        return self._cgroups.capabilities() | {
+            "create",
+            "pause",
+            "usage",
+            "live_snapshot",
+            "mounts",
+            "listener",
+        }
 
     def doctor(self) -> list[Check]:
         """What this host lacks, found out by trying, each with its fix. Blocks for a moment."""
@@ -60,14 +67,25 @@ class LocalBackend:
 
     async def snapshot(self, sandbox: Sandbox, name: str, *, live: bool = False) -> str:
         checked(name)
-        if live:
-            raise CapabilityError("the local sandbox has to stop for a snapshot")
-        await sandbox.stop()
-        self._running.pop(sandbox.name, None)
+        if not live:
+            await sandbox.stop()
+            self._running.pop(sandbox.name, None)
         crash_point("sandbox.before_snapshot")
-        await asyncio.to_thread(self._disks.freeze, sandbox.name, name)
+        if live:
+            await self._copy(sandbox, name)
+        else:
+            await asyncio.to_thread(self._disks.freeze, sandbox.name, name)
         crash_point("sandbox.after_snapshot")
         return name
+
+    async def _copy(self, sandbox: Sandbox, name: str) -> None:
+        async with self._running[sandbox.name].held():
+            copying = asyncio.ensure_future(asyncio.to_thread(self._disks.copy, sandbox.name, name))
+            try:
+                await asyncio.shield(copying)
+            except asyncio.CancelledError:
+                await copying  # nothing may move before it is done
+                raise
 
     async def has_snapshot(self, name: str) -> bool:
         return self._disks.has_snapshot(name)

@@ -13,6 +13,7 @@ from pathlib import Path
 from ironworks.core.errors import BusyError, MissingError, RefusedError
 from ironworks.core.ports import SandboxInfo, SnapshotInfo
 from ironworks.sandbox.local import tree
+from ironworks.sandbox.local.layer import copy_layer
 
 NAME = re.compile(r"[a-z0-9-]{1,100}")
 AREAS: tuple[tuple[str, str], ...] = (("work", "/work"), ("home", "/home/agent"))
@@ -180,6 +181,17 @@ class DiskStore:
         if users:
             raise BusyError(f"snapshot {name!r} is in use: {', '.join(users[:5])} rests on it")
         self._discard(path)
+
+    def copy(self, disk_name: str, name: str) -> None:
+        """Make what is on a disk now a snapshot as well, while nothing writes there; an existing one wins."""
+        if self.has_snapshot(name):
+            return
+        disk, target = self.disk(disk_name), self.snapshot_path(name)
+        self._discard(target)
+        target.mkdir()
+        for area, _ in AREAS:
+            copy_layer(disk.upper(area), target / area)
+        write_meta(target, {"snapshot": (read_meta(disk.path) or {}).get("snapshot")})
 
     def remove(self, name: str) -> None:
         disk = self.disk(name)
