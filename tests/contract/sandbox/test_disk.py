@@ -267,6 +267,26 @@ async def test_a_cancelled_create_leaves_nothing_running(backend: SandboxBackend
     assert await sh(sandbox, "echo yes") == "yes\n"
 
 
+@pytest.mark.slow
+@pytest.mark.spec("SB-26")
+async def test_seventy_snapshots_can_rest_on_each_other(backend: SandboxBackend) -> None:
+    below = None
+    for level in range(70):
+        one = await backend.create(SandboxSpec(name="one", snapshot=below))
+        # Every level adds a file, takes one away, and has a folder anew.
+        await sh(
+            one,
+            f"echo {level} > f{level}; rm -f f{level - 5}; rm -rf d; mkdir d; echo {level} > d/{level}",
+        )
+        below = await backend.snapshot(one, f"level-{level}")
+        await backend.destroy("one")
+    top = await backend.create(SandboxSpec(name="top", snapshot=below))
+    assert (await sh(top, "ls; cat d/*")).split() == ["d", *(f"f{level}" for level in range(65, 70)), "69"]
+    middle = await backend.create(SandboxSpec(name="middle", snapshot="level-33"))
+    assert (await sh(middle, "ls; cat d/*")).split() == ["d", *(f"f{level}" for level in range(29, 34)), "33"]
+    assert len(await backend.snapshots()) == 70
+
+
 @pytest.mark.spec("SB-25")
 async def test_a_live_snapshot_holds_one_moment_and_the_sandbox_goes_on(
     backend: SandboxBackend, require: Require

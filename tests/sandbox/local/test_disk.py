@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ironworks.core.errors import MissingError, RefusedError
-from ironworks.sandbox.local.disk import MAX_CHAIN, DiskStore, end_process, read_meta, start_time, write_meta
+from ironworks.sandbox.local.disk import DiskStore, end_process, read_meta, start_time, write_meta
 from ironworks.sandbox.local.tree import remove_tree, size_bytes
 
 
@@ -93,14 +93,23 @@ def test_freezing_what_is_not_there_is_missing(store: DiskStore) -> None:
         store.freeze("one", "frozen")
 
 
-@pytest.mark.spec("SB-9")
-def test_snapshots_do_not_rest_on_each_other_without_end(store: DiskStore) -> None:
+@pytest.mark.spec("SB-26")
+def test_a_chain_that_leads_back_to_itself_is_refused(store: DiskStore) -> None:
     filled(store, "one")
-    for level in range(MAX_CHAIN):
-        store.freeze("one", f"level-{level}")
-    store.freeze("one", "one-too-many")
-    with pytest.raises(RefusedError):
-        store.chain("one-too-many")
+    for name in ("low", "high"):
+        store.freeze("one", name)
+    write_meta(store.snapshot_path("low"), {"snapshot": "high"})
+    with pytest.raises(RefusedError, match="itself"):
+        store.chain("high")
+
+
+@pytest.mark.spec("SB-26")
+def test_a_state_folder_whose_path_no_mount_can_hold_is_refused(tmp_path: Path) -> None:
+    store = DiskStore(tmp_path.joinpath(*["x" * 250] * 8))
+    disk = store.open("one", None)
+    disk.unlock()
+    with pytest.raises(RefusedError, match="too long"):
+        store.layers(disk, "work")
 
 
 @pytest.mark.spec("SB-10")

@@ -140,7 +140,7 @@ class LocalBackend:
         await self._stop(spec.name)
         disk = await asyncio.to_thread(self._disks.open, spec.name, spec.snapshot)
         try:
-            arguments = list(self._arguments(spec, disk))
+            arguments = await asyncio.to_thread(lambda: list(self._arguments(spec, disk)))
             sandbox = await self._boot(spec, disk, arguments)
         finally:
             # From here on the lock lives exactly as long as the sandbox, which holds the other copy.

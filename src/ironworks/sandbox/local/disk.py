@@ -13,13 +13,12 @@ from pathlib import Path
 from ironworks.core.errors import BusyError, MissingError, RefusedError
 from ironworks.core.ports import SandboxInfo, SnapshotInfo
 from ironworks.sandbox.local import tree
-from ironworks.sandbox.local.layer import copy_layer
+from ironworks.sandbox.local.layer import copy_layer, merge_layers, mountable
 
 NAME = re.compile(r"[a-z0-9-]{1,100}")
 AREAS: tuple[tuple[str, str], ...] = (("work", "/work"), ("home", "/home/agent"))
 """Folder on the host, and where it is inside."""
 LOCK_TIMEOUT_S = 20.0
-MAX_CHAIN = 30
 
 
 class Disk:
@@ -109,10 +108,47 @@ class DiskStore:
         return disk
 
     def layers(self, disk: Disk, area: str) -> list[Path]:
-        """What lies below a disk, lowest first; never empty."""
-        meta = read_meta(disk.path) or {}
-        chain = self.chain(meta.get("snapshot"))
-        return [self.root / "empty", *(self.snapshot_path(name) / area for name in chain)]
+        """What lies below a disk, lowest first; never empty, and never more than one mount can name.
+
+        A chain of snapshots that gets too long is merged into one layer beside its upper end, once for all.
+        """
+        top = (read_meta(disk.path) or {}).get("snapshot")
+        while True:
+            folders = self._folders(top)
+            layers = [self.root / "empty", *(folder / area for folder in folders)]
+            if mountable([disk.upper(area), disk.scratch(area), *layers]):
+                return layers
+            self._merge(folders)
+
+    def _folders(self, snapshot: str | None) -> list[Path]:
+        """Where the layers of a chain are, lowest first: from the last one that holds all below it."""
+        folders: list[Path] = []
+        for name in reversed(self.chain(snapshot)):
+            merged = self.snapshot_path(name) / "merged"
+            if merged.exists():
+                return [merged, *folders[::-1]]
+            folders.append(self.snapshot_path(name))
+        return folders[::-1]
+
+    def _merge(self, folders: list[Path]) -> None:
+        """Put as many of the lower layers together as one mount can show."""
+        count = next((n for n in range(len(folders), 1, -1) if self._all_mountable(folders[:n])), 0)
+        if count == 0:
+            raise RefusedError("the path of the state folder is too long for overlays")
+        target = folders[count - 1] / "merged"
+        with (target.parent / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if target.exists():
+                return
+            partial = target.with_name("merging")
+            self._discard(partial)
+            partial.mkdir()
+            for area, _ in AREAS:
+                merge_layers([folder / area for folder in folders[:count]], partial / area)
+            partial.rename(target)
+
+    def _all_mountable(self, folders: list[Path]) -> bool:
+        return all(mountable(folder / area for folder in folders) for area, _ in AREAS)
 
     def chain(self, snapshot: str | None) -> list[str]:
         """A snapshot and all it rests on, lowest first."""
@@ -121,9 +157,9 @@ class DiskStore:
             meta = read_meta(self.snapshot_path(snapshot))
             if meta is None:
                 raise MissingError(f"there is no snapshot {snapshot!r}")
+            if snapshot in names:
+                raise RefusedError(f"snapshot {snapshot!r} rests on itself")
             names.append(snapshot)
-            if len(names) > MAX_CHAIN:
-                raise RefusedError(f"more than {MAX_CHAIN} snapshots rest on each other")
             snapshot = meta.get("snapshot")
         return names[::-1]
 
