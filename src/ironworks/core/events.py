@@ -136,7 +136,7 @@ class FindingTried(Event):
     claim: str
 
 
-Limit = Literal["pids", "memory", "output"]
+Limit = Literal["pids", "memory", "disk", "output"]
 
 
 class LimitReached(Event):

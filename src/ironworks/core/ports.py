@@ -67,6 +67,7 @@ class SandboxSpec(Model):
     memory_bytes: int | None = None
     pids: int | None = None
     disk_bytes: int | None = None
+    """Where nothing better is to be had the disk is watched: it may grow past this for a moment."""
     image: str = ""
     """What to boot where there is no snapshot: a container image, a hosted runtime. Empty = the usual one."""
     transparent: bool = False
@@ -109,6 +110,8 @@ class SandboxUsage(Model):
     """How often it wanted one process more than it may have, since it was booted."""
     oom_kills: int = 0
     """How many of its processes were ended since it was booted because it wanted too much memory."""
+    disk_kills: int = 0
+    """How often all its processes were ended since it was booted because its disk had grown too large."""
 
 
 class Sandbox(Protocol):

@@ -66,6 +66,7 @@ class Exchange(Model):
     cpu_s: float = 0.0
     pids_refused: int = 0
     oom_kills: int = 0
+    disk_kills: int = 0
 
 
 STOPPED = Exchange(trouble="stalled", detail="the run was stopped")
@@ -131,8 +132,8 @@ async def _in_station(
         if question.finish is not None:
             await question.finish(station, exchange)
         usage = await station.sandbox.usage()
-        limits = {"pids_refused": usage.pids_refused, "oom_kills": usage.oom_kills}
-        return exchange.model_copy(update={"cpu_s": usage.cpu_s, **limits})
+        counted = usage.model_dump(include={"cpu_s", "pids_refused", "oom_kills", "disk_kills"})
+        return exchange.model_copy(update=counted)
 
 
 async def _once(
@@ -233,10 +234,11 @@ def _trouble(dialog: Dialog, desk: ToolDesk, attachment: Attachment) -> tuple[Pa
 
 def _limits(line: Line, stage: Stage, exchange: Exchange, dropped: int) -> list[LimitReached]:
     """What the sandbox wanted and did not get; cut lines alone are no news."""
-    pids, kills = exchange.pids_refused, exchange.oom_kills
+    pids, kills, full = exchange.pids_refused, exchange.oom_kills, exchange.disk_kills
     reached: list[tuple[Limit, int, str]] = [
         ("pids", pids, f"it wanted more processes than it may have: refused, {pids} x"),
         ("memory", kills, f"it wanted more memory than it may have: processes ended, {kills} x"),
+        ("disk", full, f"its disk grew larger than it may be: all its processes ended, {full} x"),
         (
             "output",
             dropped if dropped > MUCH_OUTPUT else 0,

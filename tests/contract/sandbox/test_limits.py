@@ -78,6 +78,61 @@ async def test_processor_time_is_limited(backend: SandboxBackend, require: Requi
     assert 0 < used_s <= 0.25 * result.duration_s
 
 
+FILL = """
+import os
+for number in range(40):
+    if os.fork() == 0:
+        with open(f"f{number}", "wb", buffering=0) as file:
+            while True: file.write(b"x" * 65536)
+            # at the latest until the file is as large as the disk may be
+os.wait()
+import time; time.sleep(600)
+"""
+TINY = """
+import itertools, os
+for folder in itertools.count():
+    os.mkdir(f"d{folder}")
+    for number in range(10_000):
+        os.close(os.open(f"d{folder}/{number}", os.O_CREAT))
+    os.chmod(f"d{folder}", 0)
+"""
+
+
+@pytest.mark.spec("SB-27")
+@pytest.mark.parametrize(
+    ("filling", "at_least"), [(FILL, 50 << 20), pytest.param(TINY, 90_000 * 512, marks=pytest.mark.slow)]
+)
+async def test_a_disk_that_grows_too_large_ends_what_writes_there_and_keeps_what_was_written(
+    backend: SandboxBackend, require: Require, filling: str, at_least: int
+) -> None:
+    require("disk_limit")
+    one = await backend.create(SandboxSpec(name="one", disk_bytes=50 << 20))
+    two = await backend.create(SandboxSpec(name="two"))
+    await one.put("/work/mine", b"mine")
+
+    result = await one.exec(["/usr/bin/python3", "-c", filling], timeout_s=120)
+
+    assert not result.timed_out
+    assert not result.ok
+    usage = await one.usage()
+    assert usage.disk_kills >= 1
+    assert at_least <= usage.disk_bytes < 1 << 30
+    assert await sh(one, "cat mine; echo more > more; cat more") == "minemore\n"
+    assert await sh(two, "echo alive") == "alive\n"
+
+
+@pytest.mark.spec("SB-27")
+async def test_one_file_cannot_be_larger_than_the_disk_may_be(
+    backend: SandboxBackend, require: Require
+) -> None:
+    require("disk_limit")
+    one = await backend.create(SandboxSpec(name="one", disk_bytes=20 << 20))
+    script = "head -c 400000000 /dev/zero > f; echo $?; stat -c %s f"
+    written = (await sh(one, f"trap '' XFSZ; ({script}) 2>/dev/null; true", timeout_s=60)).split()
+    assert written != ["0", "400000000"]
+    assert int(written[-1]) <= 20 << 20
+
+
 @pytest.mark.spec("SB-19")
 @pytest.mark.parametrize("capability", LIMITS)
 async def test_a_limit_that_cannot_be_held_is_refused(

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from ironworks.core.errors import MissingError, RefusedError
+from ironworks.core.errors import MissingError, RefusedError, SandboxError
 from ironworks.sandbox.local.disk import DiskStore, end_process, read_meta, start_time, write_meta
-from ironworks.sandbox.local.tree import remove_tree, size_bytes
+from ironworks.sandbox.local.layer import layer_bytes
+from ironworks.sandbox.local.tree import remove_tree
 
 
 @pytest.fixture
@@ -145,7 +146,18 @@ def test_a_tree_of_hostile_names_modes_links_and_depth_is_removed_and_nothing_el
     os.close(here)
     (top / "removed-1-0").mkdir(mode=0)
     (top / f"removed-{os.getpid()}-0").mkdir(mode=0)
-    assert size_bytes(top) >= 0
+    assert layer_bytes(top) >= 1200 * 200
     remove_tree(top)
     assert not top.exists()
     assert (outside / "kept").exists()
+
+
+@pytest.mark.spec("SB-28")
+@pytest.mark.parametrize(("constant", "value"), [("FREE_BYTES", 1 << 62), ("FREE_FILES", 1 << 62)])
+def test_no_sandbox_is_made_on_a_file_system_that_is_nearly_full(
+    store: DiskStore, monkeypatch: pytest.MonkeyPatch, constant: str, value: int
+) -> None:
+    monkeypatch.setattr(f"ironworks.sandbox.local.disk.{constant}", value)
+    with pytest.raises(SandboxError, match="files are left") as refused:
+        store.need_room()
+    assert refused.value.hint

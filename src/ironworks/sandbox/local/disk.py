@@ -10,15 +10,17 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ironworks.core.errors import BusyError, MissingError, RefusedError
+from ironworks.core.errors import BusyError, MissingError, RefusedError, SandboxError
 from ironworks.core.ports import SandboxInfo, SnapshotInfo
 from ironworks.sandbox.local import tree
-from ironworks.sandbox.local.layer import copy_layer, merge_layers, mountable
+from ironworks.sandbox.local.layer import copy_layer, layer_bytes, merge_layers, mountable
 
 NAME = re.compile(r"[a-z0-9-]{1,100}")
 AREAS: tuple[tuple[str, str], ...] = (("work", "/work"), ("home", "/home/agent"))
 """Folder on the host, and where it is inside."""
 LOCK_TIMEOUT_S = 20.0
+FREE_BYTES = 512 << 20
+FREE_FILES = 10_000
 
 
 class Disk:
@@ -70,7 +72,7 @@ class Disk:
             self._lock = None
 
     def size_bytes(self) -> int:
-        return sum(tree.size_bytes(self.upper(area)) for area, _ in AREAS)
+        return sum(layer_bytes(self.upper(area)) for area, _ in AREAS)
 
 
 class DiskStore:
@@ -106,6 +108,18 @@ class DiskStore:
             # A command may have closed the folder itself; whoever continues on the disk must get in.
             tree.make_movable(disk.upper(area))
         return disk
+
+    def need_room(self) -> None:
+        """A file system that runs full takes everything on it along, this program's own records first."""
+        found = os.statvfs(self.root)
+        free_bytes = found.f_bavail * found.f_frsize
+        if free_bytes < FREE_BYTES or (found.f_files and found.f_favail < FREE_FILES):
+            left = f"{free_bytes >> 20} MiB and {found.f_favail} files are left"
+            wanted = f"{FREE_BYTES >> 20} MiB and {FREE_FILES} files"
+            raise SandboxError(
+                f"{left} on the file system of {self.root}",
+                hint=f"make room for {wanted}, or name another state folder",
+            )
 
     def layers(self, disk: Disk, area: str) -> list[Path]:
         """What lies below a disk, lowest first; never empty, and never more than one mount can name.
@@ -206,7 +220,7 @@ class DiskStore:
         return SnapshotInfo(
             name=name,
             below=(read_meta(path) or {}).get("snapshot"),
-            disk_bytes=sum(tree.size_bytes(path / area) for area, _ in AREAS),
+            disk_bytes=sum(layer_bytes(path / area) for area, _ in AREAS),
             created_at=made_at(path),
         )
 

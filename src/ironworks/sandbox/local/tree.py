@@ -6,17 +6,22 @@ import os
 import stat
 from pathlib import Path
 
+FILE_BYTES = 512
+"""What the file system needs for a file beside its content: a million empty ones are not nothing."""
+
 
 def size_bytes(path: Path) -> int:
-    """Of all that can be seen below; what a sandbox hides in unreadable folders is not counted."""
+    """Of all below. OSError where a folder is closed even to its owner, or too deep to be named."""
     total, folders = 0, [os.fspath(path)]
     while folders:
-        with contextlib.suppress(OSError), os.scandir(folders.pop()) as entries:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(folders.pop()) as entries:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
                     folders.append(entry.path)
+                    total += FILE_BYTES
                 else:
-                    total += entry.stat(follow_symlinks=False).st_blocks * 512
+                    with contextlib.suppress(FileNotFoundError):
+                        total += FILE_BYTES + entry.stat(follow_symlinks=False).st_blocks * 512
     return total
 
 
