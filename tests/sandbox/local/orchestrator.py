@@ -18,12 +18,14 @@ LOADS = (
 )
 
 
-async def load(state: Path, mark: str) -> None:
-    """Keep several sandboxes busy with processes called `mark`; say so, then wait to be killed."""
+async def load(state: Path, mark: str, count: int) -> None:
+    """Keep `count` sandboxes busy with processes called `mark`; say so, then wait to be killed."""
     backend = LocalBackend(state)
     running = []
-    for name in ("one", "two"):
-        sandbox = await backend.create(SandboxSpec(name=name))
+    pids = 64 if "pids_limit" in backend.capabilities() else None
+    for number in range(count):
+        name = f"n{number}"
+        sandbox = await backend.create(SandboxSpec(name=name, pids=pids))
         await sandbox.put("/work/f", b"work of " + name.encode())
         for script in LOADS:
             argv = ["bash", "-c", script.format(mark=mark)]
@@ -58,7 +60,7 @@ def die_at(point: str) -> None:
 if __name__ == "__main__":
     what, where = sys.argv[1], Path(sys.argv[2])
     if what == "load":
-        asyncio.run(load(where, sys.argv[3]))
+        asyncio.run(load(where, sys.argv[3], int(sys.argv[4])))
     else:
         die_at(sys.argv[3])
         asyncio.run(scenario(where))

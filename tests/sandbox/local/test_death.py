@@ -16,6 +16,7 @@ from ironworks.core.crash import CRASH_POINTS
 from ironworks.core.errors import SandboxError
 from ironworks.core.ports import SandboxSpec
 from ironworks.sandbox.local import LocalBackend
+from ironworks.sandbox.local.cgroup import places, tag_of
 
 ORCHESTRATOR = Path(__file__).with_name("orchestrator.py")
 POINTS = [point for point in CRASH_POINTS if point.startswith("sandbox.")]
@@ -50,16 +51,23 @@ def wait_until(holds: Callable[[], bool], *, timeout_s: float = 40) -> None:
 
 
 @pytest.mark.spec("SB-17")
-@pytest.mark.parametrize("victim", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("victim", "count"),
+    [
+        (signal.SIGKILL, 2),
+        (signal.SIGTERM, 2),
+        pytest.param(signal.SIGKILL, 50, marks=[pytest.mark.soak, pytest.mark.timeout(600)]),
+    ],
+)
 def test_every_process_dies_with_the_orchestrator_and_the_disks_stay(
-    tmp_path: Path, victim: signal.Signals
+    tmp_path: Path, victim: signal.Signals, count: int
 ) -> None:
     mark = f"load-{uuid.uuid4().hex}"
-    process = start("load", str(tmp_path), mark)
+    process = start("load", str(tmp_path), mark, str(count))
     try:
         assert process.stdout
         assert process.stdout.readline() == "started\n"
-        wait_until(lambda: len(called(mark)) >= 8)
+        wait_until(lambda: len(called(mark)) >= 4 * count, timeout_s=200)
         wait_until(lambda: max(called(mark).values()) > 3)
     finally:
         process.send_signal(victim)
@@ -67,14 +75,19 @@ def test_every_process_dies_with_the_orchestrator_and_the_disks_stay(
     wait_until(lambda: not called(mark))
     assert str(tmp_path) not in Path("/proc/self/mountinfo").read_text()
 
-    async def look() -> list[bytes]:
+    async def look() -> set[bytes]:
         backend = LocalBackend(tmp_path)
-        sandboxes = [await backend.create(SandboxSpec(name=name)) for name in ("one", "two")]
-        found = [await sandbox.get("/work/f", max_bytes=100) for sandbox in sandboxes]
+        sandboxes = [await backend.create(SandboxSpec(name=f"n{number}")) for number in range(count)]
+        found = {await sandbox.get("/work/f", max_bytes=100) for sandbox in sandboxes}
         await backend.close()
+        assert await backend.collect(frozenset()) == count
         return found
 
-    assert asyncio.run(look()) == [b"work of one", b"work of two"]
+    assert asyncio.run(look()) == {b"work of n%d" % number for number in range(count)}
+    LocalBackend(tmp_path)  # sweeps what the kernel still held a moment ago
+    left = [place.folder.glob(f"{tag_of(tmp_path)}-*") for place in places()]
+    assert [folder for found in left for folder in found] == []
+    assert list((tmp_path / "disks").iterdir()) == []
 
 
 @pytest.mark.spec("SB-17")

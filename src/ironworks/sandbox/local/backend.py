@@ -2,8 +2,6 @@
 
 import asyncio
 import contextlib
-import hashlib
-import os
 import resource
 from collections.abc import Iterator
 from functools import cached_property
@@ -13,7 +11,7 @@ from ironworks.core.crash import crash_point
 from ironworks.core.errors import CapabilityError, IronworksError
 from ironworks.core.ports import Capability, Sandbox, SandboxInfo, SandboxSpec, SnapshotInfo
 from ironworks.sandbox.local.boot import Launcher, isolation, overlay
-from ironworks.sandbox.local.cgroup import Cgroups
+from ironworks.sandbox.local.cgroup import Cgroups, tag_of
 from ironworks.sandbox.local.disk import AREAS, Disk, DiskStore, checked
 from ironworks.sandbox.local.doctor import Check, examine, shows_overlays
 from ironworks.sandbox.local.sandbox import LocalSandbox
@@ -28,7 +26,7 @@ class LocalBackend:
         self._root = root.absolute()
         self._disks = DiskStore(self._root)
         self._view = View(self._root / "etc")
-        self._cgroups = Cgroups("ironworks-" + hashlib.sha256(os.fsencode(self._root)).hexdigest()[:12])
+        self._cgroups = Cgroups(tag_of(self._root))
         self._launcher = Launcher(self._root / "pid1")
         self._running: dict[str, LocalSandbox] = {}
 

@@ -1,6 +1,7 @@
 """Limits of a sandbox on memory, processes and CPU, where this host lets us set them."""
 
 import contextlib
+import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,6 +107,11 @@ class Cgroups:
             for folder in place.folder.glob(f"{self._tag}-*"):
                 with contextlib.suppress(OSError):
                     folder.rmdir()
+
+
+def tag_of(root: Path) -> str:
+    """How the groups of the backend on this state folder are called."""
+    return "ironworks-" + hashlib.sha256(os.fsencode(root)).hexdigest()[:12]
 
 
 def wishes(spec: SandboxSpec) -> dict[Controller, float]:
