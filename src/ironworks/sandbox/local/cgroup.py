@@ -1,9 +1,11 @@
 """Limits of a sandbox on memory, processes and CPU, where this host lets us set them."""
 
 import contextlib
+import errno
 import hashlib
 import os
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -13,6 +15,7 @@ from ironworks.core.ports import Capability, SandboxSpec
 Controller = Literal["memory", "pids", "cpu"]
 CONTROLLERS: tuple[Controller, ...] = ("memory", "pids", "cpu")
 PERIOD_US = 100_000
+LEAF = "ironworks-factory"
 MOUNTS, OWN = Path("/proc/self/mountinfo"), Path("/proc/self/cgroup")
 
 
@@ -69,7 +72,7 @@ class Cgroups:
 
     def __init__(self, tag: str) -> None:
         self._tag = tag
-        self._hierarchies = [place for place in places() if writable(place, f"{tag}-probe")]
+        self._hierarchies = first_of_each(place for place in places() if writable(place, f"{tag}-probe"))
         self._sweep()
 
     def capabilities(self) -> frozenset[Capability]:
@@ -114,6 +117,16 @@ def tag_of(root: Path) -> str:
     return "ironworks-" + hashlib.sha256(os.fsencode(root)).hexdigest()[:12]
 
 
+def first_of_each(places: Iterable[Hierarchy]) -> list[Hierarchy]:
+    """No controller twice: the first place that has one holds its limit."""
+    chosen: list[Hierarchy] = []
+    for place in places:
+        taken = frozenset[Controller]().union(*(other.controllers for other in chosen))
+        if left := place.controllers - taken:
+            chosen.append(replace(place, controllers=left))
+    return chosen
+
+
 def wishes(spec: SandboxSpec) -> dict[Controller, float]:
     wanted: dict[Controller, float | None] = {
         "memory": spec.memory_bytes,
@@ -152,18 +165,57 @@ def places() -> list[Hierarchy]:
         for number, names, path in own:
             folder = point / os.path.relpath(path, root)
             if kind == "cgroup2" and number == "0":
-                found.append(Hierarchy(folder, 2, offered(folder)))
+                home = folder.parent if folder.name == LEAF else folder
+                # Only root may make groups at the top, where every system hands its controllers down.
+                found += [Hierarchy(place, 2, offered(place)) for place in (home, point)]
             elif kind == "cgroup" and names and set(names.split(",")) <= set(mount[-1].split(",")):
                 found.append(Hierarchy(folder, 1, known(names.split(","))))
-    return [place for place in found if place.controllers and ".." not in place.folder.parts]
+    useful = [place for place in found if place.controllers and ".." not in place.folder.parts]
+    return [place for place in useful if os.access(place.folder, os.W_OK)]
 
 
 def offered(folder: Path) -> frozenset[Controller]:
-    """What version 2 hands down to groups made here."""
+    """What version 2 hands down to groups made here, after we have asked it to hand down what it has."""
     try:
-        return known((folder / "cgroup.subtree_control").read_text("ascii").split())
+        missing = listed(folder, "cgroup.controllers") - listed(folder, "cgroup.subtree_control")
+        if missing:
+            hand_down(folder, " ".join(f"+{controller}" for controller in sorted(missing)))
+        return listed(folder, "cgroup.subtree_control")
     except OSError:
         return frozenset()
+
+
+def listed(folder: Path, name: str) -> frozenset[Controller]:
+    return known((folder / name).read_text("ascii").split())
+
+
+def hand_down(folder: Path, controllers: str) -> None:
+    """A group that holds processes hands nothing down: where all of them are ours they step aside."""
+    control = folder / "cgroup.subtree_control"
+    try:
+        control.write_text(controllers, "ascii")
+    except OSError as error:
+        pids = {int(word) for word in (folder / "cgroup.procs").read_text("ascii").split()}
+        if error.errno != errno.EBUSY or not all(ours(pid) for pid in pids):
+            return
+        leaf = folder / LEAF
+        leaf.mkdir(exist_ok=True)
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                (leaf / "cgroup.procs").write_text(str(pid), "ascii")
+        with contextlib.suppress(OSError):
+            control.write_text(controllers, "ascii")
+
+
+def ours(pid: int) -> bool:
+    """Whether that is this process or one of its descendants."""
+    while pid > 1 and pid != os.getpid():
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
+        except OSError:
+            return True  # it is gone
+        pid = int(stat.rpartition(")")[2].split()[1])
+    return pid == os.getpid()
 
 
 def known(names: list[str]) -> frozenset[Controller]:
