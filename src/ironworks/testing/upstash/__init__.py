@@ -3,5 +3,6 @@
 from ironworks.testing.upstash.clock import ScaledClock
 from ironworks.testing.upstash.emulator import UpstashEmulator
 from ironworks.testing.upstash.fault import Creation, Fault
+from ironworks.testing.upstash.service import Options
 
-__all__ = ["Creation", "Fault", "ScaledClock", "UpstashEmulator"]
+__all__ = ["Creation", "Fault", "Options", "ScaledClock", "UpstashEmulator"]

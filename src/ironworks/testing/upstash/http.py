@@ -255,5 +255,5 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answ
         pass  # the emulator is closing; asyncio would report a cancelled connection as an error
     finally:
         writer.close()
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, asyncio.CancelledError):
             await writer.wait_closed()
