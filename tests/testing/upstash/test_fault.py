@@ -84,6 +84,7 @@ async def test_words_from_the_future(client: Client, emulator: UpstashEmulator) 
         ("/v2/box/BOX/code", b'{"language": "cobol", "code": "x"}'),
         ("/v2/box/BOX/files/write", b'{"path": "x", "content": "?", "encoding": "base64"}'),
         ("/v2/box/BOX/files/write", b'{"path": "a\\u0000b", "content": "x"}'),
+        ("/v2/box/BOX/code", b'{"language": "python", "code": "1", "timeout": "soon"}'),
         ("/v2/box/BOX/files/upload", b"{}"),
         ("/v2/box/BOX/git/exec", b'{"args": 1}'),
         ("/v2/box/BOX/config/network-policy", b"{}"),

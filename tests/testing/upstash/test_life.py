@@ -5,6 +5,7 @@ import pytest
 from tests.testing.upstash.client import Client
 
 from ironworks.testing.upstash import Creation, Options, ScaledClock, UpstashEmulator
+from ironworks.testing.upstash.service import BOXES, SNAPSHOTS
 
 pytestmark = pytest.mark.slow
 
@@ -14,9 +15,9 @@ async def test_a_box_pauses_when_idle_and_wakes_for_work(client: Client, emulato
     box = await client.create(name="mine")
     forever = await client.create(keep_alive=True)
     await client.out(box, "echo kept > file; (setsid sleep 714 &)")
-    await emulator.advance(3599)
+    await emulator.advance(3400)
     assert await client.status(box) == "idle"
-    await emulator.advance(2)
+    await emulator.advance(200)
     assert await client.status(box) == "paused"
     assert await client.status(forever) == "idle"
     assert await emulator.service.tenant(client.key).boxes[box].processes() == 0
@@ -48,9 +49,9 @@ async def test_a_box_that_works_is_running_and_does_not_pause(
 async def test_an_ephemeral_box_ends_by_itself(client: Client, emulator: UpstashEmulator) -> None:
     box = await client.create(ephemeral=True, ttl=600)
     await client.out(box, "true")
-    await emulator.advance(599)
+    await emulator.advance(500)
     assert await client.status(box) == "idle"
-    await emulator.advance(2)
+    await emulator.advance(200)
     assert (await client.call("GET", f"/v2/box/{box}")).status == 404
 
 
@@ -146,9 +147,11 @@ async def test_what_a_box_used_is_counted_and_priced(client: Client) -> None:
 
 
 @pytest.mark.spec("SB-56")
-async def test_nothing_of_it_stays(tmp_path: Path) -> None:
+async def test_nothing_of_it_stays_nor_of_one_that_was_killed(tmp_path: Path) -> None:
     state = tmp_path / "state"
+    (state / BOXES / "left" / "root").mkdir(parents=True)
     async with UpstashEmulator(state, options=Options(), clock=ScaledClock(1000)) as emulator:
+        assert left_in(state) == []
         client = Client(emulator.base_url)
         box = await client.create()
         await client.out(box, "mkdir -p deep/er && chmod 000 deep; (setsid sleep 715 &)")
@@ -159,7 +162,7 @@ async def test_nothing_of_it_stays(tmp_path: Path) -> None:
 
 
 def left_in(state: Path) -> list[Path]:
-    return [path for name in ("boxes", "snapshots") for path in (state / name).glob("*")]
+    return [path for name in (BOXES, SNAPSHOTS) for path in (state / name).glob("*")]
 
 
 def running(command: bytes) -> bool:

@@ -18,7 +18,7 @@ from ironworks.testing.upstash.box import Box
 from ironworks.testing.upstash.clock import ScaledClock
 from ironworks.testing.upstash.egress import Exchange
 from ironworks.testing.upstash.fault import Creation, Fault
-from ironworks.testing.upstash.http import ApiError, Connection, Reply, Request, serve
+from ironworks.testing.upstash.http import UNUSABLE, ApiError, Connection, Reply, Request, serve
 from ironworks.testing.upstash.service import Call, Options, Route, Service
 
 KEY = "sk-test-box"
@@ -67,7 +67,7 @@ class UpstashEmulator:
         options: Options | None = None,
         port: int = 0,
     ) -> None:
-        """`state` is made if missing. Each of `keys` is a tenant of its own."""
+        """`state` is made if missing; one emulator at a time. Each of `keys` is a tenant of its own."""
         self.clock = clock or ScaledClock()
         self.requests: deque[Seen] = deque(maxlen=MAX_RECORDED)
         self.base_url = ""
@@ -79,6 +79,7 @@ class UpstashEmulator:
         self._ticking: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
+        await self.service.open()
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", self._port)
         self.base_url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
         self._ticking = asyncio.ensure_future(self._tick())
@@ -175,6 +176,8 @@ class UpstashEmulator:
             return Reply({"error": str(error)}, error.status)
         except IronworksError as error:
             return Reply({"error": error.message}, 500)
+        except UNUSABLE as error:
+            return Reply({"error": f"bad request: {error}"}, 400)
 
     async def _handle(self, request: Request, connection: Connection) -> Reply | None:
         key = request.headers.get("x-box-api-key", "")

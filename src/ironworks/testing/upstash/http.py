@@ -18,6 +18,8 @@ MAX_BODY = 256 << 20
 MAX_MESSAGE = 64 << 20
 IDLE_S = 600.0
 ACCEPT_KEY = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+UNUSABLE = (ValueError, TypeError, LookupError, AttributeError)
+"""What a handler stumbles over when a request has values of the wrong kind."""
 TEXT, CLOSE, PING, PONG = 1, 8, 9, 10
 
 

@@ -79,9 +79,11 @@ class Process:
         self.stdout = stdout
         self.stderr = stderr
         self.terminal = terminal
-        self.transports: list[asyncio.BaseTransport] = [stdin] if stdin else []
+        self.transports: list[asyncio.BaseTransport] = []
 
     def close(self) -> None:
+        if self.stdin:
+            self.stdin.abort()  # Nobody will read what may still be waiting to be written.
         for transport in self.transports:
             transport.close()
         if self.terminal is not None:

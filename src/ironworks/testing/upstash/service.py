@@ -18,6 +18,7 @@ from ironworks.testing.upstash.fault import Creation, Faults
 from ironworks.testing.upstash.http import ApiError, Connection, Reply, Request
 
 MAX_LABELS, MAX_LABEL = 5, 20
+BOXES, SNAPSHOTS = "emulated-boxes", "emulated-snapshots"
 MIRRORS = "/opt/box/mirrors"
 WORDS = ("amber", "brisk", "calm", "dusty", "eager", "fuzzy", "gentle", "happy", "icy", "jolly")
 ANIMALS = ("wasp", "otter", "heron", "lynx", "mole", "newt", "owl", "puma", "quail", "raven")
@@ -74,6 +75,12 @@ class Service:
         self._count = 0
         self._copying: set[asyncio.Task[None]] = set()
 
+    async def open(self) -> None:
+        """Clear away what an emulator that was killed has left in the folder."""
+        for name in (BOXES, SNAPSHOTS):
+            if (self._state / name).exists():
+                await asyncio.to_thread(remove_tree, self._state / name)
+
     def tenant(self, key: str) -> Tenant:
         return self.tenants.setdefault(key, Tenant())
 
@@ -92,7 +99,7 @@ class Service:
         id = f"{secrets.choice(WORDS)}-{secrets.choice(ANIMALS)}-{self._count:05d}"
         creation = self.creations.popleft() if self.creations else Creation()
         inherited: dict[str, Any] = snapshot.settings if snapshot else {}
-        root = self._state / "boxes" / id / "root"
+        root = self._state / BOXES / id / "root"
         box = Box(id, {**inherited, **body}, root, self.clock, self.egress, creation)
         box.team_env = tenant.env
         box.mirrors, box.git_rules = self._mirrors()
@@ -119,7 +126,7 @@ class Service:
         """Begin to copy the disk; the snapshot is `creating` until that is done."""
         self._count += 1
         id = f"snap_{self._count:06d}"
-        taken = Snapshot(id, name, box, self._state / "snapshots" / id / "root", box.now())
+        taken = Snapshot(id, name, box, self._state / SNAPSHOTS / id / "root", box.now())
         tenant.snapshots[id] = taken
         task = asyncio.ensure_future(self._copy(box, taken))
         self._copying.add(task)

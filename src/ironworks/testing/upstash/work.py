@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from ironworks.core.errors import SandboxError
-from ironworks.testing.upstash.http import WebSocket
+from ironworks.testing.upstash.http import UNUSABLE, WebSocket
 from ironworks.testing.upstash.jail import WORKSPACE, Ending, Jail, Process, read_some
 from ironworks.testing.upstash.service import BOX, ApiError, Box, Call, Reply, Route, route
 
@@ -115,7 +115,7 @@ async def session(call: Call) -> None:
     try:
         async with box.work() as jail:
             await Session(socket, jail, box, cut is not None).run(first)
-    except (SandboxError, ApiError) as error:
+    except (SandboxError, ApiError, *UNUSABLE) as error:
         with contextlib.suppress(OSError):
             await socket.send({"type": "error", "message": str(error)})
     if cut:
