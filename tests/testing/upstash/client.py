@@ -7,6 +7,7 @@ import http.client
 import json
 import os
 import struct
+from pathlib import Path
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
@@ -133,3 +134,15 @@ class Session:
         self._writer.close()
         with contextlib.suppress(OSError):
             await self._writer.wait_closed()
+
+
+def running(command: bytes) -> bool:
+    """Whether any process of the host runs it."""
+    return any(command in read(path) for path in Path("/proc").glob("[0-9]*/cmdline"))
+
+
+def read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""

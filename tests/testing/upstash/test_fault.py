@@ -3,12 +3,13 @@ import http.client
 import json
 import subprocess
 import sys
+import time
 import urllib.request
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.testing.upstash.client import Client
+from tests.testing.upstash.client import Client, running
 
 from ironworks.testing.upstash import Fault, UpstashEmulator
 
@@ -129,3 +130,22 @@ def ask(url: str, method: str, path: str, body: dict[str, Any] | None = None) ->
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with opener.open(request, timeout=60) as response:
         return json.loads(response.read())
+
+
+@pytest.mark.spec("SB-56")
+def test_its_boxes_end_with_it_even_when_it_is_killed(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "ironworks.testing.upstash", "--state", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            url = process.stdout.readline().strip()
+            box = ask(url, "POST", "/v2/box", {"runtime": "python"})["id"]
+            detach = ["sh", "-c", "setsid nohup sleep 716 >/dev/null 2>&1 &"]
+            ask(url, "POST", f"/v2/box/{box}/exec", {"command": detach})
+            assert running(b"sleep\x00716")
+        finally:
+            process.kill()
+    deadline_s = time.monotonic() + 30
+    while running(b"sleep\x00716") and time.monotonic() < deadline_s:
+        time.sleep(0.02)
+    assert not running(b"sleep\x00716")

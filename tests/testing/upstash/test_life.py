@@ -2,7 +2,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from tests.testing.upstash.client import Client
+from tests.testing.upstash.client import Client, running
 
 from ironworks.testing.upstash import Creation, Options, ScaledClock, UpstashEmulator
 from ironworks.testing.upstash.service import BOXES, SNAPSHOTS
@@ -163,15 +163,3 @@ async def test_nothing_of_it_stays_nor_of_one_that_was_killed(tmp_path: Path) ->
 
 def left_in(state: Path) -> list[Path]:
     return [path for name in (BOXES, SNAPSHOTS) for path in (state / name).glob("*")]
-
-
-def running(command: bytes) -> bool:
-    """Whether any process of the host runs it."""
-    return any(command in read(path) for path in Path("/proc").glob("[0-9]*/cmdline"))
-
-
-def read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError:
-        return b""
