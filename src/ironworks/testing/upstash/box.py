@@ -23,6 +23,7 @@ from ironworks.testing.upstash.jail import (
     copy_root,
     make_root,
 )
+from ironworks.testing.upstash.thread import in_thread
 
 BLOCKED_ENV = frozenset({"PATH", "HOME", "LD_PRELOAD", "LD_LIBRARY_PATH", "NODE_OPTIONS"})
 """What a caller cannot set; dropped without a word."""
@@ -128,9 +129,9 @@ class Box:
         """The disk, new or a copy. Then as `Creation` says."""
         self.root.parent.mkdir(parents=True)
         if source is None:
-            await asyncio.to_thread(make_root, self.root)
+            await in_thread(make_root, self.root)
         else:
-            await asyncio.to_thread(copy_root, source, self.root)
+            await in_thread(copy_root, source, self.root)
         self.settle()
 
     async def public(self) -> dict[str, Any]:
@@ -273,7 +274,7 @@ class Box:
                 await jail.call("hold")
             try:
                 target.parent.mkdir(parents=True)
-                await asyncio.to_thread(copy_root, self.root, target)
+                await in_thread(copy_root, self.root, target)
             finally:
                 if jail and not jail.closed:
                     await jail.call("release")
@@ -283,7 +284,7 @@ class Box:
             await self._halt()
             self._state = "deleted"
             if self.root.parent.exists():
-                await asyncio.to_thread(remove_tree, self.root.parent)
+                await in_thread(remove_tree, self.root.parent)
 
     def log(self, source: str, message: str, level: str = "info") -> None:
         self.logs.append(

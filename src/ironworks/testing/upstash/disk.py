@@ -1,6 +1,5 @@
 """Routes of a box's files. The work is done inside the box, by `files.py`."""
 
-import asyncio
 import base64
 import binascii
 import json
@@ -9,6 +8,7 @@ from typing import Any
 from ironworks.testing.upstash.http import multipart
 from ironworks.testing.upstash.jail import PYTHON, WORKSPACE
 from ironworks.testing.upstash.service import BOX, ApiError, Box, Call, Reply, Route, route
+from ironworks.testing.upstash.thread import in_thread
 
 
 async def ask(box: Box, action: str, task: dict[str, Any]) -> dict[str, Any]:
@@ -51,7 +51,7 @@ async def write(call: Call) -> Reply:
 
 
 async def upload(call: Call) -> Reply:
-    parts = await asyncio.to_thread(multipart, call.request)
+    parts = await in_thread(multipart, call.request)
     paths = [data.decode("utf-8", "replace") for name, data in parts if name == "paths"]
     files = [data for name, data in parts if name == "files"]
     if not files or len(paths) != len(files):

@@ -19,6 +19,7 @@ from ironworks.sandbox.local.boot import find_bwrap
 from ironworks.sandbox.local.view import ETC, authorities, system_arguments, toolchains
 from ironworks.sandbox.stream import memory_file
 from ironworks.testing.upstash import files, init
+from ironworks.testing.upstash.thread import in_thread
 
 WORKSPACE = "/workspace/home"
 HOME = "/home/boxuser"
@@ -202,7 +203,7 @@ class Jail:
             except BaseException as error:
                 ours.close()
                 process.kill()
-                await asyncio.to_thread(process.wait)
+                await in_thread(process.wait)
                 if not isinstance(error, (OSError, TimeoutError)):
                     raise
                 errors.seek(0)
@@ -287,10 +288,10 @@ class Jail:
         """The kernel ends every process of the box with its pid 1."""
         self._close()
         try:
-            await asyncio.to_thread(self._process.wait, END_TIMEOUT_S)
+            await in_thread(self._process.wait, END_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            await asyncio.to_thread(self._process.wait)
+            await in_thread(self._process.wait)
 
     async def _begin(self, fds: list[int]) -> tuple[int, "asyncio.Future[Ending]", list[int]]:
         number = next(self._numbers)

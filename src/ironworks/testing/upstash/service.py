@@ -16,6 +16,7 @@ from ironworks.testing.upstash.box import Box, Snapshot
 from ironworks.testing.upstash.egress import Egress
 from ironworks.testing.upstash.fault import Creation, Faults
 from ironworks.testing.upstash.http import ApiError, Connection, Reply, Request
+from ironworks.testing.upstash.thread import in_thread
 
 MAX_LABELS, MAX_LABEL = 5, 20
 BOXES, SNAPSHOTS = "emulated-boxes", "emulated-snapshots"
@@ -79,7 +80,7 @@ class Service:
         """Clear away what an emulator that was killed has left in the folder."""
         for name in (BOXES, SNAPSHOTS):
             if (self._state / name).exists():
-                await asyncio.to_thread(remove_tree, self._state / name)
+                await in_thread(remove_tree, self._state / name)
 
     def tenant(self, key: str) -> Tenant:
         return self.tenants.setdefault(key, Tenant())
@@ -137,7 +138,7 @@ class Service:
         due_s = self.clock.monotonic_s() + self.options.snapshot_s
         try:
             await box.copy_to(taken.root)
-            taken.size_bytes = await asyncio.to_thread(size_bytes, taken.root)
+            taken.size_bytes = await in_thread(size_bytes, taken.root)
             while self.clock.monotonic_s() < due_s:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         except (OSError, RuntimeError) as error:
@@ -159,7 +160,7 @@ class Service:
             raise ApiError(404, "snapshot not found")
         taken.status = "deleted"
         if taken.root.parent.exists():
-            await asyncio.to_thread(remove_tree, taken.root.parent)
+            await in_thread(remove_tree, taken.root.parent)
 
     async def tick(self) -> None:
         """What time alone brings about: pauses, ends, boxes that get ready."""

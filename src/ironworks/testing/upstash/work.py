@@ -17,6 +17,7 @@ from ironworks.core.errors import SandboxError
 from ironworks.testing.upstash.http import UNUSABLE, WebSocket
 from ironworks.testing.upstash.jail import WORKSPACE, Ending, Jail, Process, read_some
 from ironworks.testing.upstash.service import BOX, ApiError, Box, Call, Reply, Route, route
+from ironworks.testing.upstash.thread import in_thread
 
 SIGNALS = frozenset({"TERM", "KILL", "INT", "HUP", "TSTP", "QUIT", "USR1", "USR2"})
 GRACE_S = 5.0
@@ -208,7 +209,7 @@ class Session:
                 self._end_stdin(process, process.stdin)
             elif kind == "resize" and process.terminal is not None:
                 size = (int(frame.get("rows") or 24), int(frame.get("cols") or 80))
-                await asyncio.to_thread(resize, process.terminal, size)
+                await in_thread(resize, process.terminal, size)
             elif kind == "signal" and frame.get("signal") in SIGNALS:
                 await self._jail.signal(process.pid, frame["signal"])
             elif kind == "terminate" and self._ending is None:
