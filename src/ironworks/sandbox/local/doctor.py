@@ -9,21 +9,12 @@ from ironworks.core.errors import CapabilityError
 from ironworks.core.models import Model
 from ironworks.core.ports import Capability
 from ironworks.sandbox.local.boot import PYTHON, filter_here, find_bwrap, isolation, overlay
+from ironworks.sandbox.local.cause import engine_hint, first_failure, namespace_fix, overlay_fix
 from ironworks.sandbox.local.tree import remove_tree
 from ironworks.sandbox.local.view import system_arguments
 
 PROBE_TIMEOUT_S = 20.0
 LIMITS: frozenset[Capability] = frozenset({"memory_limit", "pids_limit", "cpu_limit"})
-SWITCHES = (
-    ("/proc/sys/user/max_user_namespaces", "0", "sysctl -w user.max_user_namespaces=15000"),
-    (
-        "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
-        "1",
-        "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0 (or an AppArmor profile for bubblewrap)",
-    ),
-    ("/proc/sys/kernel/unprivileged_userns_clone", "0", "sysctl -w kernel.unprivileged_userns_clone=1"),
-)
-CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv")
 
 
 class Check(Model):
@@ -63,28 +54,16 @@ def namespace_check() -> Check:
     result = sandboxed([])
     if result.returncode == 0:
         return Check(name="namespaces", ok=True, detail="user, mount, process and network namespaces")
-    return Check(name="namespaces", ok=False, detail=result.stderr.strip()[-300:], fix=namespace_fix())
-
-
-def namespace_fix(switches: Sequence[tuple[str, str, str]] = SWITCHES) -> str:
-    """The setting that forbids it, or the surroundings that do."""
-    for path, forbidding, command in switches:
-        if value(path) == forbidding:
-            return f"as root: {command}"
-    if any(Path(mark).exists() for mark in CONTAINER_MARKS):
-        return "inside a container: start it with --privileged, or with a seccomp profile that lets it mount"
-    return "run as root, or let this user make user namespaces"
+    fix = namespace_fix(first_failure(), found_bwrap()) + engine_hint()
+    return Check(name="namespaces", ok=False, detail=result.stderr.strip()[-300:], fix=fix)
 
 
 def overlay_check(root: Path) -> Check:
     if shows_overlays(root):
         return Check(name="overlay", ok=True, detail=f"writable overlays in {root}")
-    return Check(
-        name="overlay",
-        ok=False,
-        detail=f"no overlay can be mounted on {root}",
-        fix="put the state directory on ext4, xfs or btrfs (--state DIR); Linux 5.11 or newer is needed",
-    )
+    in_memory = sandboxed(["--overlay-src", "/usr", "--tmp-overlay", "/work"], "touch", "/work/changed")
+    fix = overlay_fix(root, in_memory=in_memory.returncode == 0) + engine_hint()
+    return Check(name="overlay", ok=False, detail=f"no overlay can be mounted on {root}", fix=fix)
 
 
 def shows_overlays(root: Path) -> bool:
@@ -130,6 +109,13 @@ def sandboxed(mounts: Sequence[str], *command: str) -> "subprocess.CompletedProc
     return attempt(program)
 
 
+def found_bwrap() -> str:
+    try:
+        return find_bwrap()
+    except CapabilityError:
+        return "/usr/bin/bwrap"
+
+
 def attempt(command: Sequence[str]) -> "subprocess.CompletedProcess[str]":
     try:
         return subprocess.run(
@@ -137,10 +123,3 @@ def attempt(command: Sequence[str]) -> "subprocess.CompletedProcess[str]":
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return subprocess.CompletedProcess(command, 127, "", str(error))
-
-
-def value(path: str) -> str:
-    try:
-        return Path(path).read_text("ascii").strip()
-    except OSError:
-        return ""
