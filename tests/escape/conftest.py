@@ -21,9 +21,12 @@ def backend(any_backend: SandboxBackend) -> SandboxBackend:
     return any_backend
 
 
-@pytest.fixture
-async def sandbox(backend: SandboxBackend) -> Sandbox:
-    return await backend.create(SandboxSpec(name="one"))
+@pytest.fixture(params=["plain", "transparent"])
+async def sandbox(request: pytest.FixtureRequest, backend: SandboxBackend) -> Sandbox:
+    transparent = request.param == "transparent"
+    if transparent and "transparent" not in backend.capabilities():
+        pytest.skip("needs the capability transparent")
+    return await backend.create(SandboxSpec(name="one", transparent=transparent))
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Whether this host can run local sandboxes, found out by trying, and what to do where it cannot."""
 
+import contextlib
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -8,6 +9,7 @@ from pathlib import Path
 from ironworks.core.errors import CapabilityError
 from ironworks.core.models import Model
 from ironworks.core.ports import Capability
+from ironworks.sandbox import pid1
 from ironworks.sandbox.local.boot import PYTHON, filter_here, find_bwrap, isolation, overlay
 from ironworks.sandbox.local.cause import engine_hint, first_failure, namespace_fix, overlay_fix
 from ironworks.sandbox.local.tree import remove_tree
@@ -77,6 +79,27 @@ def shows_overlays(root: Path) -> bool:
         return (upper / "changed").exists()
     finally:
         remove_tree(folder)
+
+
+def opens_ways() -> bool:
+    """Whether a pid 1 may make every address its own and open the ports below 1024: by doing it in one."""
+    script = "import sys; sys.path.insert(0, '/run'); import pid1; print(len(pid1.open_ways()))"
+    shown = ["--ro-bind", str(Path(pid1.__file__).absolute()), "/run/pid1.py"]
+    around = [
+        *isolation(transparent=True),
+        *system_arguments(),
+        *shown,
+        "--",
+        PYTHON,
+        "-I",
+        "-S",
+        "-B",
+        "-c",
+        script,
+    ]
+    with contextlib.suppress(CapabilityError):
+        return attempt([find_bwrap(), *around]).stdout.strip() == "3"
+    return False
 
 
 def filter_check() -> Check:
