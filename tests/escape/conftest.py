@@ -21,7 +21,7 @@ def backend(any_backend: SandboxBackend) -> SandboxBackend:
     return any_backend
 
 
-@pytest.fixture(params=["plain", "transparent"])
+@pytest.fixture(params=["plain", pytest.param("transparent", marks=pytest.mark.slow)])
 async def sandbox(request: pytest.FixtureRequest, backend: SandboxBackend) -> Sandbox:
     transparent = request.param == "transparent"
     if transparent and "transparent" not in backend.capabilities():

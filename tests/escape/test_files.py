@@ -13,6 +13,7 @@ from tests.escape.place import PRELUDE, held, inherited, open_to_all, outside, p
 from ironworks.core.errors import IronworksError
 from ironworks.core.ports import Mount, Sandbox, SandboxBackend, SandboxSpec
 
+pytestmark = pytest.mark.slow
 SEARCH = """
 def search(mark, *tops):
     for top in tops:
@@ -149,7 +150,6 @@ done
 """
 
 
-@pytest.mark.slow
 @pytest.mark.spec("SB-36")
 async def test_a_path_that_is_swapped_while_it_is_used_leads_nowhere(
     sandbox: Sandbox, tmp_path: Path

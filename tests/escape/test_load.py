@@ -13,6 +13,7 @@ from ironworks.core.errors import SandboxError
 from ironworks.core.models import ExecResult
 from ironworks.core.ports import Sandbox, SandboxBackend, SandboxSpec
 
+pytestmark = pytest.mark.slow
 FORKS = """
 import os, time
 made = 0
@@ -89,7 +90,6 @@ async def test_a_memory_bomb_goes_as_far_as_its_limit(backend: SandboxBackend, r
     assert (await run(two, MEMORY)).stdout.count(b"\n") == 24
 
 
-@pytest.mark.slow
 @pytest.mark.spec("SB-37")
 async def test_what_lies_in_memory_is_bounded(sandbox: Sandbox) -> None:
     """/dev/shm and /run are full long before the host's memory is; /tmp, which is larger, takes as much."""
@@ -101,7 +101,6 @@ async def test_what_lies_in_memory_is_bounded(sandbox: Sandbox) -> None:
     assert await sh(sandbox, "echo alive") == "alive\n"
 
 
-@pytest.mark.slow
 @pytest.mark.spec("SB-37")
 async def test_what_lies_in_memory_counts_as_memory(backend: SandboxBackend, require: Require) -> None:
     require("memory_limit")
@@ -117,7 +116,6 @@ async def test_what_lies_in_memory_counts_as_memory(backend: SandboxBackend, req
     assert (await run(two, FILL, "/dev/shm/fill", str(256 << 20))).stdout == b"256\n"
 
 
-@pytest.mark.slow
 @pytest.mark.spec("SB-37")
 async def test_a_disk_fills_no_further_than_its_limit(backend: SandboxBackend, require: Require) -> None:
     require("disk_limit")
@@ -155,7 +153,6 @@ async def many_files(backend: SandboxBackend, count: int, root: Path) -> None:
     assert await backend.sandboxes() == []
 
 
-@pytest.mark.slow
 @pytest.mark.spec("SB-37")
 async def test_many_tiny_files_are_frozen_shared_and_removed(backend: SandboxBackend, tmp_path: Path) -> None:
     await many_files(backend, 20_000, tmp_path)

@@ -302,6 +302,7 @@ class Floor:
             memory_bytes=in_bytes(size.memory),
             pids=size.pids,
             disk_bytes=in_bytes(size.disk),
+            transparent=size.transparent,
         )
 
 
