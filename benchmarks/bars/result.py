@@ -8,15 +8,15 @@ from typing import NamedTuple
 
 
 class Bar(NamedTuple):
-    """A measured value that must not be above its limit."""
+    """A measured value that must not be above its limit; None where it could not be measured."""
 
     name: str
-    value: float
+    value: float | None
     limit: float
 
     @property
     def ok(self) -> bool:
-        return self.value <= self.limit
+        return self.value is not None and self.value <= self.limit
 
 
 def options(about: str) -> argparse.Namespace:
@@ -31,7 +31,8 @@ def conclude(bars: list[Bar], numbers: dict[str, object], *, as_json: bool) -> N
     numbers = {**numbers, "load": round(os.getloadavg()[0], 1), "cores": len(os.sched_getaffinity(0))}
     if not as_json:
         for bar in bars:
-            print(f"{'ok  ' if bar.ok else 'MISS'} {bar.name}: {bar.value:g} (limit {bar.limit:g})")
+            value = "not measured" if bar.value is None else f"{bar.value:g}"
+            print(f"{'ok  ' if bar.ok else 'MISS'} {bar.name}: {value} (limit {bar.limit:g})")
         print("a loaded machine measures itself: compare with the load\n")
     told = [{**bar._asdict(), "ok": bar.ok} for bar in bars]
     print(json.dumps({"bars": told, "numbers": numbers}, indent=2))

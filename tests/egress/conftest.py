@@ -13,6 +13,7 @@ from tests.egress.stub import Reply, ask, raw
 
 from ironworks.core.clock import SystemClock
 from ironworks.core.events import Event
+from ironworks.core.ports import Ways
 from ironworks.core.settings import NetworkSettings, Price, ProviderSettings
 from ironworks.egress.attachment import Attachment
 from ironworks.egress.client import Limits
@@ -89,6 +90,7 @@ def open_box(tmp_path: Path) -> OpenBox:
         presets: dict[str, Sequence[tuple[str, int]]] | None = None,
         limits: Limits = Limits(),  # noqa: B008 - frozen
         resolver: Resolver | None = None,
+        ways: Ways | None = None,
     ) -> AsyncIterator[Box]:
         async def known_names(name: str, port: int) -> Sequence[str]:
             return {"127.0.0.1": ["127.0.0.1"], **(names or {})}.get(name, [])
@@ -112,7 +114,7 @@ def open_box(tmp_path: Path) -> OpenBox:
             limits=limits,
         )
         with listener() as socket:
-            box = Box(gateway, ledger, socket, gateway.attach(socket, grant, tools=tools), events)
+            box = Box(gateway, ledger, socket, gateway.attach(socket, grant, tools=tools, ways=ways), events)
             try:
                 yield box
             finally:

@@ -58,6 +58,24 @@ async def test_answers_to_nothing_are_ignored_and_descriptors_nobody_asked_for_a
     channel.close()
 
 
+@pytest.mark.spec("SB-20", "SB-39")
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+async def test_a_sandbox_passes_one_listener_or_all_four_sockets(count: int) -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    channel = Channel(ours)
+    with theirs, socket.socket() as any_socket:
+        socket.send_fds(theirs, [b'{"ready":true}'], [any_socket.fileno()] * count)
+        if count in {2, 3}:
+            with pytest.raises(SandboxError):
+                await asyncio.wait_for(channel.ready, 20)
+            return
+        listener, _ = await asyncio.wait_for(channel.ready, 20)
+        assert (channel.ways is None) == (count == 1)
+        for each in (listener, *(channel.ways or ())):
+            each.close()
+        channel.close()
+
+
 @pytest.mark.spec("SB-20")
 async def test_a_call_that_is_not_answered_ends_at_its_time_out() -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

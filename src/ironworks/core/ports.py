@@ -4,7 +4,7 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from pydantic import Field
 
@@ -114,6 +114,18 @@ class SandboxUsage(Model):
     """How often all its processes were ended since it was booted because its disk had grown too large."""
 
 
+class Ways(NamedTuple):
+    """How programs that know no proxy come to the gateway: sockets in the sandbox's network namespace, where
+    every IPv4 address is the sandbox's own."""
+
+    http: socket.socket
+    """Listening on port 80 of every address."""
+    tls: socket.socket
+    """Listening on port 443 of every address."""
+    names: socket.socket
+    """Datagrams to the name server, 127.0.0.1:53."""
+
+
 class Sandbox(Protocol):
     """A running isolated place. Nothing in it can reach anything but the gateway's listener."""
 
@@ -125,6 +137,11 @@ class Sandbox(Protocol):
 
         Whoever connects to it is this sandbox: that is its identity. None without the capability `listener`.
         """
+        ...
+
+    @property
+    def ways(self) -> Ways | None:
+        """More listeners of the same identity, in a sandbox made `transparent`; None in others."""
         ...
 
     async def exec(

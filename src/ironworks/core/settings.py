@@ -109,6 +109,8 @@ class SandboxSettings(Model):
     memory: Size | None = None
     pids: Annotated[int, Field(ge=16)] | None = None
     disk: Size | None = None
+    transparent: bool = False
+    """Whether programs that ignore proxy variables come to the gateway too, at ports 80 and 443."""
 
 
 class NetworkSettings(Model):

@@ -6,23 +6,26 @@ import json
 import logging
 import re
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import replace
 from urllib.parse import unquote
 
 from ironworks.core.clock import Clock
 from ironworks.core.events import EgressDenied, Event
-from ironworks.core.ports import GATEWAY_PORT
+from ironworks.core.ports import GATEWAY_PORT, Ways
+from ironworks.egress import header, name_server
 from ironworks.egress.allowlist import AllowList
 from ironworks.egress.budget import Budget
 from ironworks.egress.call import Call
 from ironworks.egress.client import Client, Gone, Limits, Reply, Request, Room
 from ironworks.egress.forward import Forwarder
 from ironworks.egress.grant import Grant, Tools
-from ironworks.egress.host import authority
+from ironworks.egress.host import authority, host_name
 from ironworks.egress.provider import Provider
-from ironworks.egress.refusal import Refusal
+from ironworks.egress.refusal import Refusal, denial
 from ironworks.egress.tally import Tally
-from ironworks.egress.tunnel import tunnel
+from ironworks.egress.tunnel import hello, pass_on, tunnel
+from ironworks.egress.upstream import Streams
 
 CONNECTIONS = 64
 DENIALS = 200
@@ -44,6 +47,7 @@ class Attachment:
         forwarder: Forwarder,
         budget: Budget,
         tools: Tools | None,
+        ways: Ways | None,
         clock: Clock,
         limits: Limits,
         on_event: Callable[[Event, str], None],
@@ -63,10 +67,13 @@ class Attachment:
         self._last_traffic_s = clock.monotonic_s()
         self._denied: set[str] = set()
         self._clients: set[asyncio.Task[None]] = set()
-        listener.setblocking(False)
-        # A duplicate, so that ending this attachment leaves the sandbox its listener.
-        self._listener = listener.dup()
-        self._accepting = asyncio.create_task(self._accept())
+        self._sockets: list[socket.socket] = []
+        self._serving: list[asyncio.Task[None]] = []
+        self._start(listener, lambda own: self._accept(own, self._serve))
+        if ways is not None:
+            self._start(ways.http, lambda own: self._accept(own, self._serve_caught))
+            self._start(ways.tls, lambda own: self._accept(own, self._pass_on_caught))
+            self._start(ways.names, name_server.serve)
 
     @property
     def spent_usd(self) -> float:
@@ -95,39 +102,81 @@ class Attachment:
 
     async def close(self) -> None:
         """Stop serving. What is under way is cut off, and what it had reserved is charged. Idempotent."""
-        self._accepting.cancel()
-        tasks = [self._accepting, *self._clients]
+        tasks = [*self._serving, *self._clients]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._listener.close()
+        for own in self._sockets:
+            own.close()
 
-    async def _accept(self) -> None:
+    def _start(
+        self, given: socket.socket, work: Callable[[socket.socket], Coroutine[object, object, None]]
+    ) -> None:
+        given.setblocking(False)
+        # A duplicate, so that ending this attachment leaves the sandbox its sockets.
+        self._sockets.append(own := given.dup())
+        self._serving.append(asyncio.create_task(work(own)))
+
+    async def _accept(self, listener: socket.socket, serve: Callable[[Streams], Awaitable[None]]) -> None:
         loop = asyncio.get_running_loop()
         room = asyncio.Semaphore(CONNECTIONS)
         while True:
             await room.acquire()
             try:
-                connection, _ = await loop.sock_accept(self._listener)
+                connection, _ = await loop.sock_accept(listener)
             except OSError:
                 # The peer is gone already, or the host is out of descriptors for now.
                 room.release()
                 await asyncio.sleep(0.05)
                 continue
-            task = asyncio.create_task(self._serve(connection))
+            task = asyncio.create_task(self._open(connection, serve))
             self._clients.add(task)
             task.add_done_callback(self._clients.discard)
             task.add_done_callback(lambda _: room.release())
 
-    async def _serve(self, connection: socket.socket) -> None:
+    async def _open(self, connection: socket.socket, serve: Callable[[Streams], Awaitable[None]]) -> None:
         try:
             # asyncio does it only for sockets that know their protocol; without it answers take 40 ms.
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            reader, writer = await asyncio.open_connection(sock=connection)
+            streams = await asyncio.open_connection(sock=connection)
         except OSError:
             connection.close()
             return
-        await Client(reader, writer, self._limits, self._room, on_traffic=self._traffic).serve(self._handle)
+        await serve(streams)
+
+    async def _serve(self, streams: Streams) -> None:
+        await self._client(streams).serve(self._handle)
+
+    async def _serve_caught(self, streams: Streams) -> None:
+        """HTTP that thinks it has reached its server: the gateway's own routes are not here."""
+
+        async def handle(request: Request, reply: Reply) -> None:
+            host = header.value_of(request.headers, b"host")
+            if request.method == "CONNECT" or not request.target.startswith("/"):
+                raise Refusal(400, "bad-request", "this is no proxy; the gateway's port is")
+            await self._handle(replace(request, target=f"http://{host}{request.target}"), reply)
+
+        await self._client(streams).serve(handle)
+
+    async def _pass_on_caught(self, streams: Streams) -> None:
+        """TLS that thinks it has reached its server."""
+        name: str | None = None
+        try:
+            greeting, name = await hello(b"", streams[0])
+            if not name:
+                raise denial("no-server-name", "what does not greet as TLS, or names no server, goes nowhere")
+            to = await self._allowed.destination("tls", host_name(name), 443)
+            await pass_on(greeting, streams, to, on_traffic=self._traffic)
+        except Refusal as refusal:
+            if refusal.denied:
+                await self._record(f"TLS {(name or 'without a name')[:200]}", refusal)
+        except OSError:
+            pass
+        finally:
+            streams[1].transport.abort()
+
+    def _client(self, streams: Streams) -> Client:
+        return Client(*streams, self._limits, self._room, on_traffic=self._traffic)
 
     def _traffic(self) -> None:
         self._last_traffic_s = self._clock.monotonic_s()
@@ -181,7 +230,7 @@ class Attachment:
 
     async def _refuse(self, request: Request, reply: Reply, refusal: Refusal) -> None:
         if refusal.denied:
-            await self._record(request, refusal)
+            await self._record(f"{request.method} {_place(request.target)}", refusal)
         if reply.started:
             # An answer cut short is the only way left to say that it is not whole.
             raise Gone from refusal
@@ -194,8 +243,7 @@ class Attachment:
         final = [(b"x-should-retry", b"false")] if status < 500 else []
         await reply.send(status, [_JSON, (b"x-ironworks-refusal", refusal.reason.encode()), *final], body)
 
-    async def _record(self, request: Request, refusal: Refusal) -> None:
-        target = f"{request.method} {_place(request.target)}"
+    async def _record(self, target: str, refusal: Refusal) -> None:
         digest = hashlib.sha256(f"{target} {refusal.reason}".encode()).hexdigest()[:16]
         if digest in self._denied or len(self._denied) >= DENIALS:
             return

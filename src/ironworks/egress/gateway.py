@@ -8,6 +8,7 @@ from collections.abc import Callable
 from ironworks.core.clock import Clock
 from ironworks.core.errors import ConfigError
 from ironworks.core.events import Event
+from ironworks.core.ports import Ways
 from ironworks.core.settings import NetworkSettings, ProviderSettings
 from ironworks.egress.allowlist import AllowList
 from ironworks.egress.attachment import Attachment
@@ -58,10 +59,13 @@ class Gateway:
         self._limits = limits
         self._attachments: weakref.WeakSet[Attachment] = weakref.WeakSet()
 
-    def attach(self, listener: socket.socket, grant: Grant, *, tools: Tools | None = None) -> Attachment:
+    def attach(
+        self, listener: socket.socket, grant: Grant, *, tools: Tools | None = None, ways: Ways | None = None
+    ) -> Attachment:
         """Serve what connects to `listener` until the attachment is closed. Call it in the event loop.
 
-        `grant.allow` is the whole allow-list of this sandbox. ConfigError for a rule that cannot be read.
+        `ways` are a transparent sandbox's further listeners, under the same policy. `grant.allow` is the
+        whole allow-list of this sandbox. ConfigError for a rule that cannot be read.
         """
         attachment = Attachment(
             listener,
@@ -71,6 +75,7 @@ class Gateway:
             forwarder=self._forwarder,
             budget=self._budget,
             tools=tools,
+            ways=ways,
             clock=self._clock,
             limits=self._limits,
             on_event=self._on_event,

@@ -1,4 +1,6 @@
-"""A blind tunnel to an allowed host, opened only for TLS that asks for that very host."""
+"""A blind tunnel to an allowed host, opened only for TLS that asks for that very host.
+
+Asked for by CONNECT; or caught, and then the greeting alone says where it wants to go."""
 
 import asyncio
 from collections.abc import Callable
@@ -29,8 +31,28 @@ async def tunnel(to: Destination, reply: Reply, *, on_traffic: Callable[[], None
         far[1].transport.abort()
 
 
+async def pass_on(greeting: bytes, near: Streams, to: Destination, *, on_traffic: Callable[[], None]) -> None:
+    """Carry on a connection whose client has greeted already. Refusal is only heard as its end."""
+    far = await dial(to, tls=False)
+    try:
+        far[1].write(greeting)
+        await _splice(near, far, on_traffic)
+    finally:
+        far[1].transport.abort()
+
+
 async def _greeting(data: bytes, reader: asyncio.StreamReader, host: str) -> bytes:
     """The client's first bytes, once they are a whole TLS ClientHello for `host`."""
+    data, name = await hello(data, reader)
+    if name is None or name.lower().removesuffix(".") != host:
+        raise denial(
+            "wrong-server-name", f"the TLS greeting asks for {(name or 'no name')[:80]!r}, not {host}"
+        )
+    return data
+
+
+async def hello(data: bytes, reader: asyncio.StreamReader) -> tuple[bytes, str | None]:
+    """The client's first bytes, and the server name in them: see `server_name`."""
     try:
         async with asyncio.timeout(HELLO_S):
             while (name := server_name(data)) is None and len(data) < HELLO_BYTES:
@@ -40,11 +62,7 @@ async def _greeting(data: bytes, reader: asyncio.StreamReader, host: str) -> byt
                 data += more
     except TimeoutError:
         raise Refusal(408, "too-slow", "no TLS greeting in the tunnel") from None
-    if name is None or name.lower().removesuffix(".") != host:
-        raise denial(
-            "wrong-server-name", f"the TLS greeting asks for {(name or 'no name')[:80]!r}, not {host}"
-        )
-    return data
+    return data, name
 
 
 def server_name(data: bytes) -> str | None:
@@ -87,7 +105,7 @@ def _name_in(message: bytes) -> str:
 
 
 async def _splice(near: Streams, far: Streams, on_traffic: Callable[[], None]) -> None:
-    async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(_READ):
             deadline.reschedule(asyncio.get_running_loop().time() + IDLE_S)
             on_traffic()
@@ -98,7 +116,7 @@ async def _splice(near: Streams, far: Streams, on_traffic: Callable[[], None]) -
 
     try:
         async with asyncio.timeout(IDLE_S) as deadline, asyncio.TaskGroup() as both:
-            both.create_task(pass_on(near[0], far[1]))
-            both.create_task(pass_on(far[0], near[1]))
+            both.create_task(carry(near[0], far[1]))
+            both.create_task(carry(far[0], near[1]))
     except* OSError:
         pass

@@ -282,7 +282,7 @@ class Floor:
         if sandbox.listener is None:
             await sandbox.stop()
             raise CapabilityError("this sandbox backend has no way to the gateway")
-        attachment = self.parts.gateway.attach(sandbox.listener, grant, tools=tools)
+        attachment = self.parts.gateway.attach(sandbox.listener, grant, tools=tools, ways=sandbox.ways)
         mine = self._stations[grant.issue]
         mine.append(sandbox)
         try:
@@ -302,6 +302,7 @@ class Floor:
             memory_bytes=in_bytes(size.memory),
             pids=size.pids,
             disk_bytes=in_bytes(size.disk),
+            transparent=size.transparent,
         )
 
 

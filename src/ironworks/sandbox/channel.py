@@ -10,9 +10,11 @@ import socket
 import struct
 
 from ironworks.core.errors import SandboxError
+from ironworks.core.ports import Ways
 
 SEND_TIMEOUT_S = 10.0
 MESSAGE_BYTES = 65536
+MAX_FDS = 4
 CREDENTIALS = struct.Struct("3i")
 Answer = dict[str, object]
 
@@ -30,6 +32,8 @@ class Channel:
         self._waiting: dict[int, asyncio.Future[Answer]] = {}
         self.ready: asyncio.Future[tuple[socket.socket, int]] = self._loop.create_future()
         """The sandbox's listener and the pid of its pid 1, or SandboxError."""
+        self.ways: Ways | None = None
+        """Set with `ready`, when pid 1 passes more than the one listener out."""
         self.closed = False
         self._loop.add_reader(control.fileno(), self._read)
 
@@ -106,7 +110,11 @@ class Channel:
     def _take(self, answer: Answer, fds: list[int], pid: int) -> None:
         if "ready" in answer:
             if not self.ready.done():
-                self.ready.set_result((socket.socket(fileno=os.dup(fds[0])), pid))
+                if len(fds) not in {1, MAX_FDS}:
+                    raise ValueError("not the sockets of a sandbox")
+                listener, *ways = (socket.socket(fileno=os.dup(fd)) for fd in fds)
+                self.ways = Ways(*ways) if ways else None
+                self.ready.set_result((listener, pid))
             return
         future = self._waiting.get(int(str(answer["id"])))
         if future is not None and not future.done():
@@ -115,7 +123,7 @@ class Channel:
 
 def receive(control: socket.socket) -> tuple[bytes, list[int], int]:
     """One message, the descriptors beside it, and the sender's pid as this process sees it."""
-    size = socket.CMSG_SPACE(array.array("i").itemsize) + socket.CMSG_SPACE(CREDENTIALS.size)
+    size = socket.CMSG_SPACE(MAX_FDS * array.array("i").itemsize) + socket.CMSG_SPACE(CREDENTIALS.size)
     data, ancillary, _, _ = control.recvmsg(MESSAGE_BYTES, size, socket.MSG_CMSG_CLOEXEC)
     fds, pid = array.array("i"), 0
     for level, kind, payload in ancillary:

@@ -28,6 +28,7 @@ class Machine:
     def __init__(self, name: str, env: Mapping[str, str], channel: Channel, listener: socket.socket) -> None:
         self.name = name
         self.listener = listener
+        self.ways = channel.ways
         self._env = dict(env)
         self._channel = channel
         self._paused = False

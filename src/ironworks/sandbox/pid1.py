@@ -1,8 +1,8 @@
 """The first process inside a sandbox: starts commands for the host, reaps, and passes the listener out.
 
-It runs as `python3 -I -S pid1.py CONTROL LOCK PORT` with the system's Python; it holds no privilege that the
-commands it starts lack. A message on CONTROL is a verb and numbers; what a command needs comes in a memory
-file beside its streams: fields that end with a zero byte. Answers are JSON.
+It runs as `python3 -I -S pid1.py CONTROL LOCK PORT [transparent]` with the system's Python; once it is ready
+it holds no privilege that the commands it starts lack. A message on CONTROL is a verb and numbers; what a
+command needs comes in a memory file beside its streams: fields that end with a zero byte. Answers are JSON.
 
 Half of what a sandbox takes to boot is this program's start. So it imports the interpreter's own C modules,
 and none of those written in Python around them, which would take three times as long as all the rest.
@@ -26,7 +26,14 @@ if TYPE_CHECKING:
 else:
     import _signal as signal
 
-PR_SET_DUMPABLE = 4
+PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_CAP_AMBIENT, AMBIENT_CLEAR_ALL = 4, 24, 47, 4
+SETPCAP, NET_BIND_SERVICE, NET_ADMIN = 8, 10, 12
+# These three in the byte order of every processor that has a filter: the lowest byte first.
+CAPABILITY_HEADER, NO_CAPABILITIES = bytes.fromhex("2205082000000000"), bytes(24)
+# A new route, to be acknowledged: IPv4, of no length (every address), in the local table, of type local, by
+# the device of index 1, which is lo.
+EVERY_ADDRESS = bytes.fromhex("2400000018000504010000000000000002000000ff03fe02000000000800040001000000")
+ERROR_AT = 16
 SIGNALS_FREED = (signal.SIGCHLD, signal.SIGPIPE, signal.SIGINT, signal.SIGXFSZ)
 MISSING, REFUSED, NOT_RUNNABLE, NOT_FOUND = 2, 3, 126, 127
 MAX_FDS = 4
@@ -45,25 +52,57 @@ def main() -> "NoReturn":
     os.set_inheritable(lock_fd, False)
     os.set_inheritable(control_fd, False)
     control = _socket.socket(fileno=control_fd)
-    listener = listen(port)
-    rights = (_socket.SOL_SOCKET, _socket.SCM_RIGHTS, listener.fileno().to_bytes(FD_BYTES, sys.byteorder))
-    control.sendmsg([b'{"ready":true}'], [rights])
-    listener.close()
+    opened = [listen("127.0.0.1", port)]
+    if sys.argv[4:] == ["transparent"]:
+        opened += open_ways()
+    fds = b"".join(each.fileno().to_bytes(FD_BYTES, sys.byteorder) for each in opened)
+    control.sendmsg([b'{"ready":true}'], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, fds)])
+    for each in opened:
+        each.close()
     Keeper(control).run()
 
 
 def prctl(option: int, value: int) -> None:
+    call("prctl", option, value, 0, 0, 0)
+
+
+def call(name: str, *arguments: int | bytes) -> int:
+    """A function of the C library; bytes are passed by their address."""
     own = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]  # the program itself, as dlopen(3) has it
-    function = _ctypes.dlsym(own, "prctl")
-    _ctypes.call_function(function, (option, value, 0, 0, 0))
+    result: int = _ctypes.call_function(_ctypes.dlsym(own, name), arguments)
+    return result
 
 
-def listen(port: int) -> _socket.socket:
+def listen(address: str, port: int) -> _socket.socket:
     listener = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
     listener.setsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEADDR, 1)
-    listener.bind(("127.0.0.1", port))
+    listener.bind((address, port))
     listener.listen(512)
     return listener
+
+
+def open_ways() -> list[_socket.socket]:
+    """Make every IPv4 address our own, open what programs without a proxy call, give up every privilege."""
+    route = _socket.socket(_socket.AF_NETLINK, _socket.SOCK_RAW, 0)
+    route.send(EVERY_ADDRESS)
+    refused = -int.from_bytes(route.recv(4096)[ERROR_AT : ERROR_AT + 4], sys.byteorder, signed=True)
+    route.close()
+    if refused:
+        raise OSError(refused, os.strerror(refused))
+    ways = [listen("0.0.0.0", port) for port in (80, 443)]
+    names = _socket.socket(_socket.AF_INET, _socket.SOCK_DGRAM)
+    names.bind(("127.0.0.1", 53))
+    drop_privileges()
+    return [*ways, names]
+
+
+def drop_privileges() -> None:
+    """Ours, and so those of every command: nothing can be inherited, or gained by running a program."""
+    for number in (NET_ADMIN, NET_BIND_SERVICE, SETPCAP):
+        prctl(PR_CAPBSET_DROP, number)
+    prctl(PR_CAP_AMBIENT, AMBIENT_CLEAR_ALL)
+    if call("capset", CAPABILITY_HEADER, NO_CAPABILITIES) != 0:
+        raise OSError("capset")
 
 
 class Keeper:

@@ -1,10 +1,9 @@
-"""What a hostile command can reach: nothing."""
+"""What a hostile command can reach: nothing. `tests/escape` tries more, and proves that it can fail."""
 
 import asyncio
 import os
 import socket
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,12 +24,6 @@ def attempt(family, kind, address):
 """
 
 
-@pytest.fixture
-def host_server() -> Iterator[socket.socket]:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        yield server
-
-
 @pytest.mark.spec("SB-14")
 async def test_the_gateway_port_reaches_the_host_and_tells_sandboxes_apart(backend: SandboxBackend) -> None:
     one, two = [await backend.create(SandboxSpec(name=name)) for name in ("one", "two")]
@@ -46,16 +39,6 @@ def greet(listener: socket.socket, name: str) -> None:
     connection, _ = listener.accept()
     with connection:
         connection.sendall(name.encode())
-
-
-@pytest.mark.spec("SB-14")
-async def test_no_other_tcp_port_of_the_host_is_reachable(
-    sandbox: Sandbox, host_server: socket.socket
-) -> None:
-    port = host_server.getsockname()[1]
-    socket.create_connection(("127.0.0.1", port), 5).close()
-    said = await py(sandbox, ATTEMPT + f"attempt(socket.AF_INET, socket.SOCK_STREAM, ('127.0.0.1', {port}))")
-    assert said == "ConnectionRefusedError 111\n"
 
 
 @pytest.mark.spec("SB-14")
@@ -78,19 +61,6 @@ async def test_no_name_is_looked_up(sandbox: Sandbox) -> None:
         "try: print(socket.getaddrinfo('registry.example', 443))\nexcept socket.gaierror: print('unknown')"
     )
     assert await py(sandbox, script) == "127.0.0.1\nunknown\n"
-
-
-@pytest.mark.spec("SB-14")
-async def test_sockets_of_the_host_without_an_address_are_out_of_reach(
-    sandbox: Sandbox, tmp_path: Path
-) -> None:
-    name = f"\0ironworks-test-{os.getpid()}"
-    with socket.socket(socket.AF_UNIX) as server, socket.socket(socket.AF_UNIX) as client:
-        server.bind(name)
-        server.listen()
-        client.connect(name)
-        said = await py(sandbox, ATTEMPT + f"attempt(socket.AF_UNIX, socket.SOCK_STREAM, {name!r})")
-    assert said == "ConnectionRefusedError 111\n"
 
 
 @pytest.mark.spec("SB-14")
@@ -213,24 +183,6 @@ print(len(os.listdir("/tmp")))
     expected = ["unshare 1"] * 7 + ["mount 1", "umount2 1", "setns 1", "mknod 1", "chroot 1", "sethostname 1"]
     expected += ["syscall 1", "syscall 1", "syscall 38", "syscall 38", "ioctl 1", "0"]
     assert (await py(sandbox, script)).splitlines() == expected
-
-
-@pytest.mark.spec("SB-16")
-async def test_nothing_of_the_kernel_can_be_set(sandbox: Sandbox) -> None:
-    """Opens everything below /proc that is not a process for writing, and writes nothing."""
-    script = """
-import os
-found = 0
-for folder, folders, files in os.walk("/proc"):
-    folders[:] = [name for name in folders if not name.isdigit() and name not in ("self", "thread-self")]
-    for name in files:
-        found += 1
-        try: os.close(os.open(f"{folder}/{name}", os.O_WRONLY | os.O_NONBLOCK))
-        except OSError: continue
-        print("WRITABLE", folder, name)
-print(found > 100, os.path.exists("/sys"))
-"""
-    assert await py(sandbox, script) == "True False\n"
 
 
 @pytest.mark.spec("SB-16")

@@ -8,7 +8,6 @@ from ironworks.core.ports import SandboxSpec
 from ironworks.sandbox.local import LocalBackend
 from ironworks.sandbox.local.doctor import (
     limit_check,
-    namespace_fix,
     overlay_check,
     program_check,
     tool_check,
@@ -30,24 +29,6 @@ def test_a_capable_host_passes_every_check_and_nothing_is_left_of_them(tmp_path:
     if "create" in backend.capabilities():
         assert [check for check in checks if not check.ok] == []
     assert sorted(tmp_path.rglob("*")) == before
-
-
-@pytest.mark.spec("SB-21")
-@pytest.mark.parametrize(
-    ("name", "value", "command"),
-    [
-        ("max_user_namespaces", "0", "user.max_user_namespaces=15000"),
-        ("apparmor_restrict_unprivileged_userns", "1", "kernel.apparmor_restrict_unprivileged_userns=0"),
-    ],
-)
-def test_the_setting_that_forbids_namespaces_is_named_with_the_command_that_changes_it(
-    tmp_path: Path, name: str, value: str, command: str
-) -> None:
-    setting = tmp_path / name
-    setting.write_text(f"{value}\n")
-    assert command in namespace_fix([(str(setting), value, f"sysctl -w {command}")])
-    setting.write_text("7\n")
-    assert command not in namespace_fix([(str(setting), value, f"sysctl -w {command}")])
 
 
 @pytest.mark.spec("SB-21")

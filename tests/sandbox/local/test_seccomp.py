@@ -1,12 +1,25 @@
 """The filter's program run by a small interpreter, for every processor we have a table for."""
 
 import errno
+import re
 import struct
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
-from ironworks.sandbox.local.seccomp import ABSENT, ALLOW, AUDIT, CHECKED, DENIED, FAIL, KILL, seccomp_filter
+from ironworks.sandbox.local.seccomp import (
+    ABSENT,
+    ALLOW,
+    AUDIT,
+    CHECKED,
+    DENIED,
+    FAIL,
+    KILL,
+    NEWER,
+    TRACING,
+    seccomp_filter,
+)
 
 HARMLESS = {
     "x86_64": {"read": 0, "fork": 57, "execve": 59, "ptrace": 101},
@@ -40,7 +53,7 @@ def verdict(machine: str, number: int, arguments: Mapping[int, int] = {}, *, aud
 @pytest.mark.spec("SB-16")
 @pytest.mark.parametrize("machine", MACHINES)
 def test_listed_calls_fail_and_others_pass(machine: str) -> None:
-    for name, number in DENIED[machine].items():
+    for name, number in (DENIED[machine] | NEWER).items():
         assert verdict(machine, number) == FAIL | errno.EPERM, name
     for name, number in ABSENT.items():
         assert verdict(machine, number) == FAIL | errno.ENOSYS, name
@@ -50,12 +63,37 @@ def test_listed_calls_fail_and_others_pass(machine: str) -> None:
 
 @pytest.mark.spec("SB-16")
 @pytest.mark.parametrize("machine", MACHINES)
-@pytest.mark.parametrize("family", range(46))
-def test_only_four_families_of_sockets_can_be_made(machine: str, family: int) -> None:
-    expected = ALLOW if family in {1, 2, 10, 16} else FAIL | errno.EAFNOSUPPORT
-    assert verdict(machine, CHECKED[machine]["socket"], {0: family}) == expected
-    # The kernel reads only the low half of this argument.
-    assert verdict(machine, CHECKED[machine]["socket"], {0: family | 1 << 32}) == expected
+@pytest.mark.parametrize("call", ["socket", "socketpair"])
+def test_only_four_families_of_sockets_can_be_made(machine: str, call: str) -> None:
+    number = CHECKED[machine][call]
+    for family in range(46):
+        expected = ALLOW if family in {1, 2, 10, 16} else FAIL | errno.EAFNOSUPPORT
+        # The kernel reads only the low half of this argument.
+        assert [verdict(machine, number, {0: family | high << 32}) for high in (0, 1)] == [expected] * 2
+
+
+@pytest.mark.spec("SB-38")
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("call", ["ptrace", "process_vm_readv", "process_vm_writev"])
+def test_every_process_but_pid_1_can_be_traced(machine: str, call: str) -> None:
+    number, argument = TRACING[machine][call]
+    for pid in (1, 1 | 1 << 32):
+        assert verdict(machine, number, {argument: pid}) == FAIL | errno.EPERM
+    for pid in (0, 2, 1 << 31):
+        assert verdict(machine, number, {argument: pid}) == ALLOW
+
+
+@pytest.mark.spec("SB-16")
+@pytest.mark.parametrize("machine", MACHINES)
+def test_the_numbers_are_those_of_the_kernels_own_headers(machine: str) -> None:
+    """Where this machine has the headers of its kind of processor."""
+    header = next(Path("/usr/include").glob(f"{machine}-linux-gnu*/asm/unistd_64.h"), None)
+    if header is None:
+        pytest.skip(f"needs the kernel's headers for {machine}")
+    known = dict(re.findall(r"#define __NR_(\w+) (\d+)", header.read_text()))
+    tracing = {name: number for name, (number, _) in TRACING[machine].items()}
+    for name, number in (DENIED[machine] | NEWER | ABSENT | CHECKED[machine] | tracing).items():
+        assert int(known.get(name, number)) == number, name
 
 
 @pytest.mark.spec("SB-16")

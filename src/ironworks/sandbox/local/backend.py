@@ -13,7 +13,7 @@ from ironworks.core.ports import Capability, Sandbox, SandboxInfo, SandboxSpec, 
 from ironworks.sandbox.local.boot import Launcher, isolation, overlay
 from ironworks.sandbox.local.cgroup import Cgroups, tag_of
 from ironworks.sandbox.local.disk import AREAS, Disk, DiskStore, checked
-from ironworks.sandbox.local.doctor import Check, examine, shows_overlays
+from ironworks.sandbox.local.doctor import Check, examine, opens_ways, shows_overlays
 from ironworks.sandbox.local.sandbox import LocalSandbox
 from ironworks.sandbox.local.view import View, mount_arguments
 
@@ -37,15 +37,20 @@ class LocalBackend:
     def _capabilities(self) -> frozenset[Capability]:
         if not shows_overlays(self._root):
             return frozenset()
-        return self._cgroups.capabilities() | {
-            "create",
-            "pause",
-            "usage",
-            "live_snapshot",
-            "disk_limit",
-            "mounts",
-            "listener",
-        }
+        transparent: set[Capability] = {"transparent"} if opens_ways() else set()
+        return (
+            self._cgroups.capabilities()
+            | transparent
+            | {
+                "create",
+                "pause",
+                "usage",
+                "live_snapshot",
+                "disk_limit",
+                "mounts",
+                "listener",
+            }
+        )
 
     def doctor(self) -> list[Check]:
         """What this host lacks, found out by trying, each with its fix. Blocks for a moment."""
@@ -129,8 +134,9 @@ class LocalBackend:
         """Never make a sandbox that lacks what was asked for."""
         lacking = {
             "image": "start from an image: it shows the host's folders",
-            "transparent": "catch programs that know no proxy",
         }
+        if spec.transparent and "transparent" not in self._capabilities:
+            raise CapabilityError("this host does not let a sandbox catch programs that know no proxy")
         for field, what in lacking.items():
             if getattr(spec, field):
                 raise CapabilityError(f"the local sandbox cannot {what}")
@@ -150,8 +156,9 @@ class LocalBackend:
 
     async def _boot(self, spec: SandboxSpec, disk: Disk, arguments: list[str]) -> LocalSandbox:
         group = self._cgroups.group(spec)
+        options = ("transparent",) if spec.transparent else ()
         try:
-            booted = await self._launcher.boot(arguments, disk.held)
+            booted = await self._launcher.boot(arguments, disk.held, *options)
         except BaseException:
             group.remove()
             raise
@@ -169,8 +176,8 @@ class LocalBackend:
         return sandbox
 
     def _arguments(self, spec: SandboxSpec, disk: Disk) -> Iterator[str]:
-        yield from isolation()
-        yield from self._view.arguments()
+        yield from isolation(transparent=spec.transparent)
+        yield from self._view.arguments(names=spec.transparent)
         for area, inside in AREAS:
             layers = self._disks.layers(disk, area)
             yield from overlay(layers, disk.upper(area), disk.scratch(area), inside)

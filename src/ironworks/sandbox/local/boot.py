@@ -49,7 +49,7 @@ class Launcher:
         # The kernel kills a sandbox when the thread that launched it ends: this one lives as long as we do.
         self._thread = ThreadPoolExecutor(1, "sandbox-launcher")
 
-    async def boot(self, arguments: Sequence[str], lock: int) -> Booted:
+    async def boot(self, arguments: Sequence[str], lock: int, *options: str) -> Booted:
         """Start pid 1 behind `arguments` for bubblewrap; it holds the descriptor `lock` while it lives.
 
         Not to be cancelled: what it hands over must outlive the start. SandboxError says why not.
@@ -59,9 +59,9 @@ class Launcher:
         channel = Channel(ours)
         with theirs, tempfile.TemporaryFile() as errors, memory_file(filter) as rules:
             program = f"/run/{self._pid1.name}"
-            inner = [PYTHON, "-I", "-S", program, str(theirs.fileno()), str(lock), str(GATEWAY_PORT)]
+            words = [str(theirs.fileno()), str(lock), str(GATEWAY_PORT), *options]
             outer = [*arguments, "--ro-bind", str(self._pid1), program, "--seccomp", str(rules.fileno())]
-            command = [bwrap, *outer, "--", *inner]
+            command = [bwrap, *outer, "--", PYTHON, "-I", "-S", program, *words]
             fds = (theirs.fileno(), lock, rules.fileno())
             loop = asyncio.get_running_loop()
             process = await loop.run_in_executor(self._thread, launch, command, fds, errors)
@@ -82,10 +82,17 @@ class Launcher:
         self._thread.shutdown(wait=False)
 
 
-def isolation() -> Iterator[str]:
+def isolation(*, transparent: bool = False) -> Iterator[str]:
     """Namespaces, no privilege, an empty environment, and private file systems in memory."""
-    yield from ("--unshare-user", "--unshare-all", "--die-with-parent", "--as-pid-1", "--disable-userns")
+    yield from ("--unshare-user", "--unshare-all", "--die-with-parent", "--as-pid-1")
     yield from ("--cap-drop", "ALL", "--clearenv", "--hostname", "sandbox")
+    if transparent:
+        # For pid 1 alone, which gives them up before it starts a command. Behind `--disable-userns` it would
+        # not own its network; that commands make no namespaces is then left to the filter.
+        for name in ("CAP_NET_ADMIN", "CAP_NET_BIND_SERVICE", "CAP_SETPCAP"):
+            yield from ("--cap-add", name)
+    else:
+        yield "--disable-userns"
     # Without this a sandbox of root could write root's own kernel settings below /proc/sys.
     yield from ("--proc", "/proc", "--remount-ro", "/proc")
     yield from ("--dev", "/dev", "--size", str(SHM_BYTES), "--tmpfs", "/dev/shm")

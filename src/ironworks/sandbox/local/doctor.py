@@ -1,5 +1,6 @@
 """Whether this host can run local sandboxes, found out by trying, and what to do where it cannot."""
 
+import contextlib
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -8,22 +9,14 @@ from pathlib import Path
 from ironworks.core.errors import CapabilityError
 from ironworks.core.models import Model
 from ironworks.core.ports import Capability
+from ironworks.sandbox import pid1
 from ironworks.sandbox.local.boot import PYTHON, filter_here, find_bwrap, isolation, overlay
+from ironworks.sandbox.local.cause import engine_hint, first_failure, namespace_fix, overlay_fix
 from ironworks.sandbox.local.tree import remove_tree
 from ironworks.sandbox.local.view import system_arguments
 
 PROBE_TIMEOUT_S = 20.0
 LIMITS: frozenset[Capability] = frozenset({"memory_limit", "pids_limit", "cpu_limit"})
-SWITCHES = (
-    ("/proc/sys/user/max_user_namespaces", "0", "sysctl -w user.max_user_namespaces=15000"),
-    (
-        "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
-        "1",
-        "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0 (or an AppArmor profile for bubblewrap)",
-    ),
-    ("/proc/sys/kernel/unprivileged_userns_clone", "0", "sysctl -w kernel.unprivileged_userns_clone=1"),
-)
-CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv")
 
 
 class Check(Model):
@@ -63,28 +56,16 @@ def namespace_check() -> Check:
     result = sandboxed([])
     if result.returncode == 0:
         return Check(name="namespaces", ok=True, detail="user, mount, process and network namespaces")
-    return Check(name="namespaces", ok=False, detail=result.stderr.strip()[-300:], fix=namespace_fix())
-
-
-def namespace_fix(switches: Sequence[tuple[str, str, str]] = SWITCHES) -> str:
-    """The setting that forbids it, or the surroundings that do."""
-    for path, forbidding, command in switches:
-        if value(path) == forbidding:
-            return f"as root: {command}"
-    if any(Path(mark).exists() for mark in CONTAINER_MARKS):
-        return "inside a container: start it with --privileged, or with a seccomp profile that lets it mount"
-    return "run as root, or let this user make user namespaces"
+    fix = namespace_fix(first_failure(), found_bwrap()) + engine_hint()
+    return Check(name="namespaces", ok=False, detail=result.stderr.strip()[-300:], fix=fix)
 
 
 def overlay_check(root: Path) -> Check:
     if shows_overlays(root):
         return Check(name="overlay", ok=True, detail=f"writable overlays in {root}")
-    return Check(
-        name="overlay",
-        ok=False,
-        detail=f"no overlay can be mounted on {root}",
-        fix="put the state directory on ext4, xfs or btrfs (--state DIR); Linux 5.11 or newer is needed",
-    )
+    in_memory = sandboxed(["--overlay-src", "/usr", "--tmp-overlay", "/work"], "touch", "/work/changed")
+    fix = overlay_fix(root, in_memory=in_memory.returncode == 0) + engine_hint()
+    return Check(name="overlay", ok=False, detail=f"no overlay can be mounted on {root}", fix=fix)
 
 
 def shows_overlays(root: Path) -> bool:
@@ -98,6 +79,27 @@ def shows_overlays(root: Path) -> bool:
         return (upper / "changed").exists()
     finally:
         remove_tree(folder)
+
+
+def opens_ways() -> bool:
+    """Whether a pid 1 may make every address its own and open the ports below 1024: by doing it in one."""
+    script = "import sys; sys.path.insert(0, '/run'); import pid1; print(len(pid1.open_ways()))"
+    shown = ["--ro-bind", str(Path(pid1.__file__).absolute()), "/run/pid1.py"]
+    around = [
+        *isolation(transparent=True),
+        *system_arguments(),
+        *shown,
+        "--",
+        PYTHON,
+        "-I",
+        "-S",
+        "-B",
+        "-c",
+        script,
+    ]
+    with contextlib.suppress(CapabilityError):
+        return attempt([find_bwrap(), *around]).stdout.strip() == "3"
+    return False
 
 
 def filter_check() -> Check:
@@ -130,6 +132,13 @@ def sandboxed(mounts: Sequence[str], *command: str) -> "subprocess.CompletedProc
     return attempt(program)
 
 
+def found_bwrap() -> str:
+    try:
+        return find_bwrap()
+    except CapabilityError:
+        return "/usr/bin/bwrap"
+
+
 def attempt(command: Sequence[str]) -> "subprocess.CompletedProcess[str]":
     try:
         return subprocess.run(
@@ -137,10 +146,3 @@ def attempt(command: Sequence[str]) -> "subprocess.CompletedProcess[str]":
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return subprocess.CompletedProcess(command, 127, "", str(error))
-
-
-def value(path: str) -> str:
-    try:
-        return Path(path).read_text("ascii").strip()
-    except OSError:
-        return ""

@@ -65,7 +65,8 @@ class LocalSandbox(Machine):
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
             self._channel.close()
-            self.listener.close()
+            for each in (self.listener, *(self.ways or ())):
+                each.close()
             await asyncio.to_thread(reap, self._process)
             self._group.remove()
             os.close(self._pidfd)

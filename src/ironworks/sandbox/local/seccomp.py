@@ -29,6 +29,7 @@ NEWER = {
     "fspick": 433,
     "mount_setattr": 442,
     "quotactl_fd": 443,
+    "open_tree_attr": 467,
 }
 DENIED = {
     "x86_64": {
@@ -87,8 +88,13 @@ DENIED = {
     },
 }
 CHECKED = {
-    "x86_64": {"ioctl": 16, "socket": 41, "clone": 56},
-    "aarch64": {"ioctl": 29, "socket": 198, "clone": 220},
+    "x86_64": {"ioctl": 16, "socket": 41, "socketpair": 53, "clone": 56},
+    "aarch64": {"ioctl": 29, "socket": 198, "socketpair": 199, "clone": 220},
+}
+# Which argument names the process. Debuggers may have any but pid 1, which is ours.
+TRACING = {
+    "x86_64": {"ptrace": (101, 1), "process_vm_readv": (310, 0), "process_vm_writev": (311, 0)},
+    "aarch64": {"ptrace": (117, 1), "process_vm_readv": (270, 0), "process_vm_writev": (271, 0)},
 }
 
 Instruction = tuple[int, int, int, int]
@@ -116,7 +122,10 @@ def program(machine: str) -> Iterator[Instruction]:
         yield from answer(number, FAIL | errno.EPERM)
     checked = CHECKED[machine]
     yield from when(checked["clone"], 0, new_namespace())
-    yield from when(checked["socket"], 0, one_of(SOCKET_FAMILIES, ALLOW, FAIL | errno.EAFNOSUPPORT))
+    for name in ("socket", "socketpair"):
+        yield from when(checked[name], 0, one_of(SOCKET_FAMILIES, ALLOW, FAIL | errno.EAFNOSUPPORT))
+    for number, argument in TRACING[machine].values():
+        yield from when(number, argument, one_of((1,), FAIL | errno.EPERM, ALLOW))
     yield from when(checked["ioctl"], 1, one_of(TERMINAL_INPUT, FAIL | errno.EPERM, ALLOW))
     yield (RETURN, 0, 0, ALLOW)
 

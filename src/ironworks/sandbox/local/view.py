@@ -34,6 +34,7 @@ ETC = (
     "ssl/openssl.cnf",
     "timezone",
 )
+ASKING = "nsswitch.dns"
 PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 AUTHORITIES = (
     "/etc/ssl/certs/ca-certificates.crt",
@@ -83,10 +84,12 @@ class View:
             "TMPDIR": "/tmp",
         } | authorities()
 
-    def arguments(self) -> Iterator[str]:
-        """For bubblewrap."""
+    def arguments(self, *, names: bool = False) -> Iterator[str]:
+        """For bubblewrap. `names`: programs ask a name server too, which is the sandbox's own 127.0.0.1."""
         yield from system_arguments()
         yield from ("--ro-bind", str(self._etc), "/etc")
+        if names:
+            yield from ("--ro-bind", str(self._etc / ASKING), "/etc/nsswitch.conf")
         for root in self._toolchains:
             yield from ("--ro-bind", root, root)
 
@@ -155,6 +158,7 @@ def made_files() -> dict[str, str]:
         "hostname": "sandbox\n",
         "resolv.conf": "",
         "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
+        ASKING: "passwd: files\ngroup: files\nhosts: files dns\n",
     }
 
 
