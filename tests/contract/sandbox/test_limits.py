@@ -96,6 +96,33 @@ for folder in itertools.count():
         os.close(os.open(f"d{folder}/{number}", os.O_CREAT))
     os.chmod(f"d{folder}", 0)
 """
+HIDDEN = """
+import os, time
+kept = []
+for number in range(8):
+    kept.append(open("f", "wb", buffering=0))
+    os.unlink("f")
+    kept[-1].write(bytes(25 << 20))
+time.sleep(600)
+"""
+
+
+@pytest.mark.spec("SB-27")
+async def test_files_without_a_name_count_while_they_are_open(
+    backend: SandboxBackend, require: Require
+) -> None:
+    require("disk_limit")
+    one = await backend.create(SandboxSpec(name="one", disk_bytes=100 << 20))
+    in_memory = HIDDEN.replace('"f"', '"/dev/shm/f"').replace("sleep(600)", "sleep(1)")
+    assert (await one.exec(["/usr/bin/python3", "-c", in_memory], timeout_s=60)).ok
+    assert (await one.usage()).disk_kills == 0
+
+    result = await one.exec(["/usr/bin/python3", "-c", HIDDEN], timeout_s=120)
+
+    assert (result.timed_out, result.ok) == (False, False)
+    usage = await one.usage()
+    assert (usage.disk_kills, usage.disk_bytes < 1 << 20) == (1, True)
+    assert await sh(one, "echo more > more; cat more") == "more\n"
 
 
 @pytest.mark.spec("SB-27")

@@ -35,7 +35,10 @@ async def main():
     three = await backend.create(SandboxSpec(name="three", snapshot="live"))
     script = "cd; chmod 700 d; chmod 600 d/f; cat d/f"
     print((await three.exec(["sh", "-c", script], cwd="/", timeout_s=30)).stdout)
-    for name in ("one", "two", "three"):
+    four = await backend.create(SandboxSpec(name="four", disk_bytes=1 << 20))
+    script = "exec 3>f 4>g; rm f g; head -c 900000 /dev/zero >&3; head -c 900000 /dev/zero >&4; exec sleep 60"
+    print((await four.exec(["sh", "-c", script], timeout_s=40)).exit_code)
+    for name in ("one", "two", "three", "four"):
         await backend.destroy(name)
     print(await backend.has_disk("one"), [c.name for c in backend.doctor() if not c.ok])
     await backend.close()
@@ -69,6 +72,7 @@ def test_an_ordinary_user_has_sandboxes_too(tmp_path: Path) -> None:
             "b'x\\n'",
             "b'put'",
             "b'shut\\n'",
+            "-9",
             "False []",
             "['disks', 'empty', 'etc', 'pid1', 'snapshots', 'trash'] []",
         ],

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from ironworks.core.crash import crash_point
-from ironworks.core.errors import CapabilityError, IronworksError
+from ironworks.core.errors import CapabilityError, IronworksError, SandboxError
 from ironworks.core.ports import Capability, Sandbox, SandboxInfo, SandboxSpec, SnapshotInfo
 from ironworks.sandbox.local.boot import Launcher, isolation, overlay
 from ironworks.sandbox.local.cgroup import Cgroups, tag_of
@@ -84,7 +84,9 @@ class LocalBackend:
         return name
 
     async def _copy(self, sandbox: Sandbox, name: str) -> None:
-        async with self._running[sandbox.name].held():
+        if (running := self._running.get(sandbox.name)) is None:
+            raise SandboxError(f"there is no live sandbox {sandbox.name!r} to take a snapshot of")
+        async with running.held():
             copying = asyncio.ensure_future(asyncio.to_thread(self._disks.copy, sandbox.name, name))
             try:
                 await asyncio.shield(copying)

@@ -111,10 +111,9 @@ class DiskStore:
 
     def need_room(self) -> None:
         """A file system that runs full takes everything on it along, this program's own records first."""
-        found = os.statvfs(self.root)
-        free_bytes = found.f_bavail * found.f_frsize
-        if free_bytes < FREE_BYTES or (found.f_files and found.f_favail < FREE_FILES):
-            left = f"{free_bytes >> 20} MiB and {found.f_favail} files are left"
+        free_bytes, free_files = free_space(self.root)
+        if free_bytes < FREE_BYTES or free_files < FREE_FILES:
+            left = f"{free_bytes >> 20} MiB and {free_files} files are left"
             wanted = f"{FREE_BYTES >> 20} MiB and {FREE_FILES} files"
             raise SandboxError(
                 f"{left} on the file system of {self.root}",
@@ -288,6 +287,12 @@ def make_open(folder: Path) -> None:
     if not folder.exists():
         folder.mkdir(parents=True)
         folder.chmod(0o755)
+
+
+def free_space(path: Path) -> tuple[int, float]:
+    """Bytes and files that are left to us on a file system; infinitely many files where it does not count."""
+    found = os.statvfs(path)
+    return found.f_bavail * found.f_frsize, found.f_favail if found.f_files else float("inf")
 
 
 def made_at(folder: Path) -> datetime:

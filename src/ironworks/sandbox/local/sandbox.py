@@ -11,13 +11,16 @@ from ironworks.core.errors import SandboxError
 from ironworks.core.ports import SandboxUsage
 from ironworks.sandbox.local.boot import Booted, reap
 from ironworks.sandbox.local.cgroup import Group
-from ironworks.sandbox.local.disk import Disk
+from ironworks.sandbox.local.disk import AREAS, Disk, free_space
+from ironworks.sandbox.local.unlinked import unlinked_bytes
 from ironworks.sandbox.machine import CALL_TIMEOUT_S, Machine
 
 WATCH_S = 0.2
 MOST_TIME_WATCHING = 4
 """A disk of very many files takes long to measure: how many times that long nobody looks again."""
 ROOM_BYTES = 64 << 20
+LAST_BYTES = 256 << 20
+"""With less left on the file system all that runs is ended too: there are ways to hide what takes room."""
 
 
 class LocalSandbox(Machine):
@@ -35,6 +38,7 @@ class LocalSandbox(Machine):
         super().__init__(disk.name, env, booted.channel, booted.listener)
         self._disk = disk
         self._process = booted.process
+        self._pid = booted.pid
         self._pidfd = os.pidfd_open(booted.pid)
         self._group = group
         self._stopping = asyncio.Lock()
@@ -81,9 +85,16 @@ class LocalSandbox(Machine):
         with contextlib.suppress(SandboxError):
             while True:
                 began_s = time.monotonic()
-                size_bytes = await asyncio.to_thread(self._disk.size_bytes)
-                if size_bytes > allowed_bytes:
+                if await asyncio.to_thread(self._taken_bytes) > allowed_bytes:
                     self._disk_kills += 1
                     await self.kill_all()
-                    allowed_bytes = size_bytes + ROOM_BYTES
+                    # What had no name is gone now.
+                    left_bytes = await asyncio.to_thread(self._disk.size_bytes)
+                    allowed_bytes = max(allowed_bytes, left_bytes + ROOM_BYTES)
+                elif free_space(self._disk.path)[0] < LAST_BYTES:
+                    self._disk_kills += 1
+                    await self.kill_all()
                 await asyncio.sleep(max(WATCH_S, MOST_TIME_WATCHING * (time.monotonic() - began_s)))
+
+    def _taken_bytes(self) -> int:
+        return self._disk.size_bytes() + unlinked_bytes(self._pid, [inside for _, inside in AREAS])
