@@ -204,6 +204,23 @@ def test_a_run_is_stopped_while_it_prepares_its_base(number: int, tmp_path: Path
     assert report["stopped"] is True and process.returncode == 1
 
 
+@pytest.mark.spec("GIT-25")
+def test_what_prepare_leaves_behind_lands_nowhere_and_is_no_catch(tmp_path: Path) -> None:
+    shop = Workshop(tmp_path, {"One": {"work": [add("one")]}})
+    prepare = (
+        "mkdir -p till.egg-info && echo 1 > till.egg-info/PKG-INFO && echo 1 > built && echo >> README.md"
+    )
+    settings = (shop.repository / "ironworks.toml").read_text("utf-8")
+    commit(shop, "ironworks.toml", settings.replace("[project]", f'[project]\nprepare = ["{prepare}"]', 1))
+
+    code, report = shop.run()
+
+    assert (code, states(report)) == (0, {"One": "landed"})
+    assert [catch["code"] for catch in report["caught"]] == ["known-failing"]
+    changed = shop.git("diff", "--name-only", "main", INTEGRATION).split()
+    assert changed == ["tests/test_one.py", "till/one.py"]
+
+
 @pytest.mark.spec("EN-30")
 def test_a_run_that_was_stopped_finishes_all_it_had_begun_whatever_is_named_next(tmp_path: Path) -> None:
     plan = {"One": {"work": [["sleep 30"]]}, "Two": {"work": [["sleep 30"]]}}

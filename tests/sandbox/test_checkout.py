@@ -10,7 +10,7 @@ from ironworks.core.errors import RefusedError, SandboxError
 from ironworks.core.ports import Mount, Sandbox, SandboxSpec
 from ironworks.git.depot import Depot
 from ironworks.git.tree import Blob
-from ironworks.sandbox.checkout import BASE_GIT, capture, clone_base, place, unlock
+from ironworks.sandbox.checkout import BASE_GIT, capture, clone_base, place, settle, unlock
 from ironworks.sandbox.local.backend import LocalBackend
 
 FILES = {
@@ -277,3 +277,45 @@ async def test_unlocking_follows_no_link_and_needs_no_repository(factory: Place)
     await sandbox.exec(["sh", "-c", linked], timeout_s=30)
     await unlock(sandbox)
     assert (await sandbox.exec(["test", "-e", "/tmp/other/x.lock"], timeout_s=30)).ok
+
+
+PREPARED = r"""
+mkdir -p app.egg-info sub/lib.egg-info node_modules fixtures/deep many
+echo meta | tee app.egg-info/PKG-INFO sub/lib.egg-info/PKG-INFO fixtures/deep/one > lock
+echo odd | tee 'sp ace ' '!odd' '[a]*?\\' > '#x'
+git init -q .hidden; echo 1 > .hidden/file
+printf x > "$(printf 'bad\377name')"; printf x > "$(printf 'new\nfile')"
+python3 -c 'for i in range(150): open(f"many/{i}", "w")'
+echo rewritten >> a; rm run; echo more > node_modules/dep
+printf '#!/bin/sh\nexit 1\n' > .git/hooks/pre-commit 2>/dev/null || true
+"""
+
+
+@pytest.mark.spec("GIT-25")
+async def test_what_a_preparation_leaves_is_no_change_of_the_worker(factory: Place, sandbox: Sandbox) -> None:
+    await sh(sandbox, PREPARED)
+    built = await settle(sandbox, base=factory.base)
+    left = await sh(sandbox, "find . -path ./.git -prune -o -type f -print | sort | sha256sum")
+    assert await sh(sandbox, "git status --porcelain; cat a; stat -c %a run") == "one\n755"
+    assert {"/app.egg-info/", "/many/", "/.hidden/", "/lock", "/fixtures/deep/one"} <= set(built)
+    worker = await factory.boot("worker", await factory.backend.snapshot(sandbox, "base"))
+
+    captured = await capture(worker, factory.depot, base=factory.base, ref="refs/attempts/1", built=built)
+    assert (captured.commit, captured.ghost) == (factory.base, False)
+
+    commit = factory.commit(a=b"two\n")
+    await place(worker, factory.depot, commit, base=factory.base, built=built)
+    await sh(worker, "git add -A; git diff --cached --quiet; printf 'one\\n' > a")
+    assert await sh(worker, "find . -path ./.git -prune -o -type f -print | sort | sha256sum") == left
+
+
+@pytest.mark.spec("GIT-25")
+async def test_what_a_worker_adds_beside_what_was_prepared_is_taken(factory: Place, sandbox: Sandbox) -> None:
+    await sh(sandbox, "mkdir fixtures; echo 1 > fixtures/made; echo 1 > lock; echo 1 > other")
+    built = await settle(sandbox, base=factory.base)
+    await sh(sandbox, "echo 2 > fixtures/new; echo 2 > lock; git add -f lock; echo 2 > other; echo 2 > own")
+
+    captured = await capture(sandbox, factory.depot, base=factory.base, ref="refs/attempts/1", built=built)
+
+    changed = factory.depot.git.run("diff", "--name-only", factory.base, captured.commit).decode().split()
+    assert changed == ["fixtures/new", "lock", "own"]

@@ -9,19 +9,22 @@ from pathlib import Path
 from ironworks.core.crash import crash_point
 from ironworks.core.errors import ConfigError
 from ironworks.core.events import BaselineTaken, BaseSnapshotMade
-from ironworks.core.models import json_bytes
-from ironworks.core.ports import Mount
+from ironworks.core.models import Model, json_bytes
+from ironworks.core.ports import Mount, Sandbox
 from ironworks.core.report import Grade
 from ironworks.egress.grant import Grant
 from ironworks.engine.floor import Floor
+from ironworks.git.depot import Depot
 from ironworks.merge.integrator import Integrator
-from ironworks.sandbox.checkout import clone_base
+from ironworks.sandbox.checkout import clone_base, place, settle
 from ironworks.verify.grade import grade as run_hidden
 from ironworks.verify.suite import BaseSnapshot, Suites
 from ironworks.verify.verifier import Verifier
 
 BASE_MOUNT = "/ironworks/base.git"
 PREPARE_TIMEOUT_S = 3600
+FORMAT = 2
+"""Of base snapshots: one that was made otherwise is not used."""
 
 
 @dataclass(frozen=True)
@@ -30,10 +33,21 @@ class Bench:
     suites: Suites
     verifier: Verifier
     integrator: Integrator
+    depot: Depot
 
     @property
     def mount(self) -> Mount:
         return Mount(host=self.base.repository, inside=BASE_MOUNT)
+
+    async def place(self, sandbox: Sandbox, commit: str) -> None:
+        """Check `commit`, which builds on the base, out in a sandbox that was booted from it."""
+        await place(sandbox, self.depot, commit, base=self.base.commit, built=self.base.built)
+
+
+class _Built(Model):
+    """What a base snapshot's preparation left in the tree, as `settle` tells it."""
+
+    patterns: tuple[str, ...] = ()
 
 
 async def set_up(floor: Floor, commit: str) -> Bench:
@@ -48,7 +62,8 @@ async def set_up(floor: Floor, commit: str) -> Bench:
         repository.parent.mkdir(parents=True, exist_ok=True)
         await asyncio.to_thread(floor.parts.depot.base_repository, commit, repository)
     snapshot = await _snapshot(floor, commit, repository)
-    base = BaseSnapshot(snapshot=snapshot, commit=commit, repository=str(repository))
+    built = _Built.model_validate(await floor.recall(f"snapshot/{snapshot}/built") or {}).patterns
+    base = BaseSnapshot(snapshot=snapshot, commit=commit, repository=str(repository), built=built)
     project = floor.settings.project
     suites = Suites(
         floor.parts.backend,
@@ -58,7 +73,7 @@ async def set_up(floor: Floor, commit: str) -> Bench:
         template=floor.spec("suite", snapshot=snapshot),
     )
     verifier = Verifier(suites, floor.parts.depot, bounds=project.scope, protected=project.protected)
-    return Bench(base, suites, verifier, Integrator(floor.parts.depot, suites))
+    return Bench(base, suites, verifier, Integrator(floor.parts.depot, suites), floor.parts.depot)
 
 
 async def take_baseline(floor: Floor) -> None:
@@ -87,7 +102,7 @@ async def grade(floor: Floor, commit: str) -> Grade:
 
 
 async def _snapshot(floor: Floor, commit: str, repository: Path) -> str:
-    recipe = json_bytes([commit, floor.settings.project.prepare, floor.settings.sandbox.model_dump()])
+    recipe = json_bytes([FORMAT, commit, floor.settings.project.prepare, floor.settings.sandbox.model_dump()])
     name = f"base-{hashlib.sha256(recipe).hexdigest()[:16]}"
     if not await floor.parts.backend.has_snapshot(name):
         crash_point("base.before_prepare")
@@ -129,6 +144,8 @@ async def _prepare(floor: Floor, commit: str, repository: Path, name: str) -> fl
             prepare_s += result.duration_s
             if not result.ok:
                 raise PrepareFailed(command, result.text(2000))
+        built = _Built(patterns=await settle(station.sandbox, base=commit))
+        await floor.remember(f"snapshot/{name}/built", built)
         await floor.parts.backend.snapshot(station.sandbox, name)
     await floor.parts.backend.destroy(f"{name}-build")
     return prepare_s

@@ -21,7 +21,6 @@ from ironworks.engine.line import Line, Parked
 from ironworks.engine.propose import put_pull
 from ironworks.merge.integrator import Landed, Refused
 from ironworks.merge.union import ConflictUnit
-from ironworks.sandbox.checkout import place
 
 INTEGRATION_REF = f"refs/heads/{INTEGRATION_BRANCH}"
 LEASE = "integrator"
@@ -195,7 +194,7 @@ async def _resolve(line: Line, pull: PullRequest, tip: Tip, unit: ConflictUnit) 
     floor = line.floor
 
     async def ready(sandbox: Sandbox) -> None:
-        await place(sandbox, floor.parts.depot, tip.start, base=floor.bench.base.commit)
+        await floor.bench.place(sandbox, tip.start)
 
     label = f"resolve-{line.generation}-{floor.serial(line.id)}"
     name = line.sandbox(label)

@@ -9,7 +9,6 @@ from ironworks.core.ports import Sandbox
 from ironworks.engine.consult import Question, consult
 from ironworks.engine.line import Line
 from ironworks.engine.work import Brief
-from ironworks.sandbox.checkout import place
 
 
 class Judgement(Model):
@@ -27,7 +26,7 @@ async def review(line: Line, brief: Brief, round: int) -> Judgement:
     diff = await line.diff(verification.onto, verification.commit)
 
     async def ready(sandbox: Sandbox) -> None:
-        await place(sandbox, floor.parts.depot, verification.commit, base=floor.bench.base.commit)
+        await floor.bench.place(sandbox, verification.commit)
 
     name = line.sandbox("review", line.generation, round)
     exchange = await consult(

@@ -15,7 +15,7 @@ from ironworks.core.ports import Sandbox
 from ironworks.engine.consult import Exchange, Question, consult
 from ironworks.engine.floor import Station
 from ironworks.engine.line import Line, Parked
-from ironworks.sandbox.checkout import capture, place, unlock
+from ironworks.sandbox.checkout import capture, unlock
 
 TREE = """\
 export GIT_INDEX_FILE=/tmp/ironworks-index
@@ -81,7 +81,7 @@ async def work(line: Line, brief: Brief, round: int) -> Change:
     async def ready(sandbox: Sandbox) -> None:
         await unlock(sandbox)
         if earlier is not None and fresh and not captures:
-            await place(sandbox, line.floor.parts.depot, earlier.commit, base=line.floor.bench.base.commit)
+            await line.floor.bench.place(sandbox, earlier.commit)
 
     async def finish(station: Station, exchange: Exchange) -> None:
         crash_point("work.after_agent")
@@ -144,9 +144,9 @@ def _left(change: Change) -> list[str]:
 
 
 async def _capture(line: Line, station: Station, exchange: Exchange, round: int) -> Change:
-    base = line.floor.bench.base.commit
+    base, depot = line.floor.bench.base, line.floor.parts.depot
     ref = f"refs/attempts/{line.id}/{line.issue.digest[:16]}/{line.generation}.{round}"
-    taken = await capture(station.sandbox, line.floor.parts.depot, base=base, ref=ref)
+    taken = await capture(station.sandbox, depot, base=base.commit, ref=ref, built=base.built)
     report = WorkReport(status="blocked", summary=excerpt(exchange.detail, 20_000))
     if exchange.handoff is not None:
         report = WorkReport.model_validate(exchange.handoff)

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -43,16 +43,34 @@ class Capture(Model):
 
 async def clone_base(sandbox: Sandbox, *, base: str) -> None:
     """Make `/work` a clone of `/ironworks/base.git` at `base`, on branch `work`. SandboxError if it fails."""
-    await run(sandbox, {"verb": "place", "base": base, "commit": base}, b"")
+    await run(sandbox, {"verb": "place", "base": base, "commit": base, "built": []}, b"")
 
 
-async def place(sandbox: Sandbox, depot: Depot, commit: str, *, base: str) -> None:
+async def settle(sandbox: Sandbox, *, base: str) -> tuple[str, ...]:
+    """After the project's own `prepare` commands ran in a clone of `base`: what they left there.
+
+    What they added without its being ignored is no worker's change. It is answered as patterns, in the form
+    of a `.gitignore`, for `place` and `capture`; what they did to tracked files is undone.
+    """
+    answer = await run(sandbox, {"verb": "settle", "base": base}, b"")
+    try:
+        return _Settled.model_validate(answer).built
+    except ValidationError as error:
+        raise SandboxError(f"the sandbox gave no sensible list of what was built: {error}") from error
+
+
+class _Settled(Model):
+    built: tuple[str, ...]
+
+
+async def place(sandbox: Sandbox, depot: Depot, commit: str, *, base: str, built: Sequence[str] = ()) -> None:
     """Check `commit`, which builds on `base`, out in `/work` on branch `work`.
 
-    Ignored files (installed dependencies) stay; untracked ones go, and so does what an agent did to `.git`.
+    Ignored files (installed dependencies) stay, and what matches `built`; untracked ones go, and so does what
+    an agent did to `.git`.
     """
     bundle = b"" if commit == base else await asyncio.to_thread(bundled, depot, commit, base)
-    await run(sandbox, {"verb": "place", "base": base, "commit": commit}, bundle)
+    await run(sandbox, {"verb": "place", "base": base, "commit": commit, "built": list(built)}, bundle)
 
 
 async def unlock(sandbox: Sandbox) -> None:
@@ -62,9 +80,16 @@ async def unlock(sandbox: Sandbox) -> None:
 
 
 async def capture(
-    sandbox: Sandbox, depot: Depot, *, base: str, ref: str, max_bytes: int = MAX_BYTES
+    sandbox: Sandbox,
+    depot: Depot,
+    *,
+    base: str,
+    ref: str,
+    built: Sequence[str] = (),
+    max_bytes: int = MAX_BYTES,
 ) -> Capture:
     """Bring everything in `/work` that is tracked or not ignored into the depot, and point `ref` there.
+    What matches `built` counts as ignored.
 
     Ends every process of the sandbox first. Works whatever state `.git` is in: commits that build on `base`
     are kept, other history is squashed onto it, and what is not committed becomes one more commit. The same
@@ -74,7 +99,13 @@ async def capture(
     await sandbox.kill_all()
     with depot.folder() as folder:
         bundle = folder / "bundle"
-        task = {"verb": "capture", "base": base, "home": HOME, "max_bytes": max_bytes}
+        task = {
+            "verb": "capture",
+            "base": base,
+            "home": HOME,
+            "max_bytes": max_bytes,
+            "built": list(built),
+        }
         answer = await run(sandbox, task, b"", stdout_to=bundle)
         try:
             found = Capture.model_validate_json(json.dumps(answer))

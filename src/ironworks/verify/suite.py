@@ -31,6 +31,8 @@ class BaseSnapshot(Model):
     commit: Sha
     repository: str
     """Host path of the bare repository that holds the base commit's history."""
+    built: tuple[str, ...] = ()
+    """Patterns for what the project's own preparation left in the tree: nobody's change."""
 
 
 class SuiteRun(Model):
@@ -111,7 +113,7 @@ class Suites:
             await self.backend.destroy(name)
             try:
                 sandbox = await self.backend.create(self._spec(name))
-                await place(sandbox, self.depot, commit, base=self.base.commit)
+                await place(sandbox, self.depot, commit, base=self.base.commit, built=self.base.built)
                 for path, data in (files or {}).items():
                     await sandbox.put(posixpath.join(WORK_DIR, path), data)
                 return await self._run_all(sandbox, canary=canary, only=only)

@@ -30,7 +30,9 @@ ON_BASE = "what is on disk was put onto the base"
 class Capture:
     """One capture of `work`, in a repository of its own below `folder`."""
 
-    def __init__(self, work: str, base_git: str, base: str, folder: str, max_bytes: int) -> None:
+    def __init__(
+        self, work: str, base_git: str, base: str, folder: str, max_bytes: int, built: list[str]
+    ) -> None:
         self.work = work
         self.base = base
         self.folder = folder
@@ -38,7 +40,7 @@ class Capture:
         self.oid_length = len(base)
         self.notes: list[str] = []
         self.git = Git(os.path.join(folder, "git"))
-        self.git.init(base, [os.path.join(base_git, "objects")], bare=True)
+        self.git.init(base, [os.path.join(base_git, "objects")], bare=True, built=built)
 
     def run(self) -> dict[str, object]:
         """Do it all; the commit is then at INCOMING in `self.git`."""
@@ -135,7 +137,8 @@ class Capture:
         return {path for _, _, path in records}
 
     def ignored(self, paths: list[bytes]) -> set[bytes]:
-        """Which of these the project's `.gitignore` files exclude; none, with a note, if git cannot tell."""
+        """Which of these the project's `.gitignore` files, or `built`, exclude; none, with a note, if git
+        cannot tell."""
         if not paths:
             return set()
         args = ("check-ignore", "--no-index", "-z", "--stdin")
@@ -202,7 +205,9 @@ class Capture:
             raise Failed(f"git bundle: {err}")
 
 
-def capture(*, work: str, base_git: str, base: str, home: str, max_bytes: int) -> dict[str, object]:
+def capture(
+    *, work: str, base_git: str, base: str, home: str, max_bytes: int, built: list[str]
+) -> dict[str, object]:
     """Capture `work`, which was made from `base`, and write what is new as a bundle to stdout."""
     # Whatever the disk holds, the host's file that is our stdout stays small.
     resource.setrlimit(resource.RLIMIT_FSIZE, (2 * max_bytes, 2 * max_bytes))
@@ -210,7 +215,7 @@ def capture(*, work: str, base_git: str, base: str, home: str, max_bytes: int) -
     for left in glob.glob(os.path.join(glob.escape(home), PREFIX + "*")):
         shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=PREFIX, dir=on_disk) as folder:
-        made = Capture(work, base_git, base, folder, max_bytes)
+        made = Capture(work, base_git, base, folder, max_bytes, built)
         result = made.run()
         if result["commit"] != base:
             made.bundle()

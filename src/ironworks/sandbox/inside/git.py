@@ -124,8 +124,11 @@ class Git:
     def word(self, *args: str | bytes, stdin: bytes = b"", env: dict[str, str] | None = None) -> str:
         return self.run(*args, stdin=stdin, env=env).decode("ascii").strip()
 
-    def init(self, base: str, objects: Iterable[str], bare: bool) -> None:
-        """Make it, with the objects of other repositories in reach and nothing that converts files."""
+    def init(self, base: str, objects: Iterable[str], bare: bool, built: Iterable[str] = ()) -> None:
+        """Make it, with the objects of other repositories in reach and nothing that converts files.
+
+        `built` are patterns that count as ignored, as if a `.gitignore` at the top said so.
+        """
         options = ["--bare"] if bare else []
         kind = "sha1" if len(base) == 40 else "sha256"
         self.run(
@@ -133,6 +136,7 @@ class Git:
         )
         os.makedirs(os.path.join(self.git_dir, "info"), exist_ok=True)
         write(os.path.join(self.git_dir, "info", "attributes"), NEUTRAL)
+        write(os.path.join(self.git_dir, "info", "exclude"), "".join(f"{pattern}\n" for pattern in built))
         lines = "".join(f"{folder}\n" for folder in objects)
         write(os.path.join(self.git_dir, "objects", "info", "alternates"), lines)
 

@@ -7,7 +7,7 @@ import sys
 
 from ironworks.sandbox.inside.capturing import capture
 from ironworks.sandbox.inside.git import Failed
-from ironworks.sandbox.inside.placing import place
+from ironworks.sandbox.inside.placing import place, settle
 
 
 def main(text: str) -> None:
@@ -18,6 +18,8 @@ def main(text: str) -> None:
     try:
         if verb == "capture":
             answer = capture(**task)
+        elif verb == "settle":
+            answer = settle(**task)
         else:
             place(**task, bundle=sys.stdin.buffer)
     except (Failed, OSError) as error:
