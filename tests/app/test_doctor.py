@@ -22,6 +22,7 @@ def root(tmp_path: Path) -> Path:
     return repository(tmp_path / "r")
 
 
+KEYLESS = '[providers.a]\nbase_url = "http://x"\nkey = "env:NOT_SET"\n'
 GOOD = '[project]\ntest = "t {junit}"\n[agent]\nuse = "command"\ncommand = "true"\n'
 
 
@@ -42,7 +43,12 @@ def test_a_machine_and_a_repository_in_order(root: Path) -> None:
         ('[agent.review]\nuse = "command"\n', "agent", "set `command ="),
         ('[providers.a]\nbase_url = "http://x"\n', "agent", "set `model ="),
         ('[agent]\nuse = "builtin"\n', "providers", "[providers.NAME]"),
-        ('[providers.a]\nbase_url = "http://x"\nkey = "env:NOT_SET"\n', "provider a", "export NOT_SET"),
+        (KEYLESS, "provider a", "export NOT_SET"),
+        (
+            KEYLESS + '[agent]\nuse = "command"\ncommand = "x"\nmodel = "a/m"\n',
+            "provider a",
+            "export NOT_SET",
+        ),
         ('[network.headers."h.example"]\nX = "file:none"\n', "header X of h.example", "put the secret into"),
     ],
 )
@@ -71,6 +77,16 @@ def test_a_state_folder_that_cannot_be_made_is_named(root: Path, tmp_path: Path)
     found = {check.name: check for check in examine(find_place(root, tmp_path / "file" / "x"))}
     assert not found["state"].ok
     assert "--state" in found["state"].fix
+
+
+@pytest.mark.spec("CLI-33")
+@pytest.mark.parametrize(
+    "more", ["", '[providers.b]\nbase_url = "http://x"\n[agent.review]\nmodel = "b/m"\n']
+)
+def test_a_key_that_no_agent_needs_need_not_be_there(root: Path, more: str) -> None:
+    found = checks(root, GOOD + KEYLESS + more)["provider a"]
+    assert found.ok
+    assert found.detail == "env:NOT_SET is not set; no agent here needs it"
 
 
 @pytest.mark.spec("CF-9")

@@ -55,6 +55,13 @@ def test_the_help_lists_every_verb_and_the_version_is_told(cli: Cli) -> None:
     assert __version__ in cli("--version").out
 
 
+@pytest.mark.spec("CLI-34")
+@pytest.mark.parametrize("group", [[], ["pr"]])
+def test_a_group_without_a_verb_is_its_help(cli: Cli, group: list[str]) -> None:
+    said = cli(*group)
+    assert (said.code, said.err, said.out) == (0, "", cli(*group, "--help").out)
+
+
 @pytest.mark.spec("CLI-3")
 def test_an_error_has_a_code_a_message_a_hint_and_an_exit_code(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -12,6 +12,7 @@ import pytest
 from tests.egress.stub import Reply, ask, raw
 
 from ironworks.core.clock import SystemClock
+from ironworks.core.errors import ConfigError
 from ironworks.core.events import Event
 from ironworks.core.ports import Ways
 from ironworks.core.settings import NetworkSettings, Price, ProviderSettings
@@ -28,7 +29,8 @@ PRICES = {"m": Price(input=1.0, output=10.0)}
 
 
 def secrets(where: str) -> str:
-    assert where == "env:KEY"
+    if where != "env:KEY":
+        raise ConfigError(f"{where} is not set")
     return KEY
 
 

@@ -74,7 +74,7 @@ async def test_the_environment_names_the_routes_and_holds_no_secret(open_box: Op
 
 
 @pytest.mark.spec("EG-22")
-@pytest.mark.parametrize("more", [{"providers": {"claude": anthropic("http://x.example")}}, {"network": NetworkSettings(headers={"x.example": {"x": "env:KEY"}})}, {"providers": {"tools": anthropic("http://x.example", key=None)}}])  # fmt: skip # noqa: E501
+@pytest.mark.parametrize("more", [{"network": NetworkSettings(headers={"x.example": {"x": "env:KEY"}})}, {"providers": {"tools": anthropic("http://x.example", key=None)}}])  # fmt: skip # noqa: E501
 def test_what_cannot_work_is_an_error_when_the_gateway_is_made(more: dict[str, Any]) -> None:
     def missing(where: str) -> str:
         raise ConfigError(f"{where} is not set")

@@ -51,6 +51,18 @@ def streaming(*events: bytes, pause_s: float = 0) -> Any:
     return behave
 
 
+@pytest.mark.spec("EG-22")
+async def test_a_provider_without_its_key_refuses_and_says_why(open_box: OpenBox) -> None:
+    async with (
+        stub(always(answer(message()))) as up,
+        open_box(providers={"claude": anthropic(up.url, key="env:NONE")}) as box,
+    ):
+        reply = await box.ask("POST", "/claude/v1/messages", body=body())
+        assert reply.status == 401
+        assert b"provider claude has no key: env:NONE is not set" in reply.body
+        assert up.seen == []
+
+
 @pytest.mark.spec("EG-1")
 async def test_the_key_is_attached_on_the_host_and_what_the_agent_sent_in_its_place_is_dropped(
     open_box: OpenBox,

@@ -16,6 +16,7 @@ from ironworks.agents.registry import PROGRAMS, check_agent
 from ironworks.app.base import base_reader
 from ironworks.app.configuration import Loaded, load
 from ironworks.app.place import Place, make_state
+from ironworks.app.provider import asked_providers, missing_key
 from ironworks.core.errors import ConfigError, IronworksError
 from ironworks.sandbox.local.backend import LocalBackend
 
@@ -128,8 +129,12 @@ def _keys(loaded: Loaded) -> Iterator[Check]:
     settings = loaded.settings
     if settings.agent.use != "command" and not settings.providers:
         yield Check("providers", False, "no model provider is configured", "add a [providers.NAME] table")
+    asked = asked_providers(loaded)
     for name, provider in settings.providers.items():
-        if provider.key is not None:
+        problem = missing_key(loaded, name)
+        if problem and name not in asked:
+            yield Check(f"provider {name}", True, f"{problem.message}; no agent here needs it")
+        elif provider.key is not None:
             yield _tried(f"provider {name}", partial(_found, loaded, provider.key))
     for host, headers in settings.network.headers.items():
         for header, reference in headers.items():

@@ -35,7 +35,7 @@ VERBS: dict[str, str] = {
     "integrate": "Merge branches one by one onto the integration branch, suite after each.",
     "grade": "Run the hidden suite on commits; it decides nothing.",
     "schema": "Print the JSON Schemas of the handoffs.",
-    "demo": "Watch three issues become landed changes, with a scripted model.",
+    "demo": "Watch ten issues become nine landed changes and a question, with a scripted model.",
 }
 
 
@@ -64,10 +64,13 @@ class Verbs(click.Group):
             formatter.write_dl(list(VERBS.items()))
 
 
-@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Verbs, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="ironworks")
-def cli() -> None:
+@click.pass_context
+def cli(context: click.Context) -> None:
     """Issues go in, verified pull requests come out."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
 
 
 def main(args: list[str] | None = None) -> None:

@@ -7,6 +7,7 @@ from ironworks.agents.registry import check_agent, install_program
 from ironworks.app.base import base_reader
 from ironworks.app.configuration import NO_OVERRIDES, Loaded, Overrides, load
 from ironworks.app.place import Place
+from ironworks.app.provider import check_keys
 from ironworks.cli.output import note
 from ironworks.core.errors import ConfigError
 from ironworks.core.models import Issue
@@ -17,14 +18,16 @@ def loaded_for(
 ) -> Loaded:
     """The settings that count. Raises ConfigError for whatever could only fail later, in a sandbox.
 
-    What the agents need is installed if the verb `asks` them anything.
+    What the agents need must be there, or is installed, if the verb `asks` them anything.
     """
     loaded = load(place, base_reader(place.root), file=config, overrides=overrides)
     for agent in (loaded.settings.agent, *loaded.settings.stages.values()):
         name = check_agent(agent)
         if asks:
             install_program(name, note)
-    for warning in (*loaded.warnings, *_missing_keys(loaded)):
+    if asks:
+        check_keys(loaded)
+    for warning in loaded.warnings:
         note(f"warning: {warning}")
     return loaded
 
@@ -36,16 +39,3 @@ def install_wished(issues: Iterable[Issue], say: Callable[[str], None]) -> None:
             install_program(name, say)
         except ConfigError as error:
             say(f"warning: {error.message}; {error.hint}")
-
-
-def _missing_keys(loaded: Loaded) -> list[str]:
-    """Providers that will refuse us; perhaps nobody asks them."""
-    missing = []
-    for name, provider in loaded.settings.providers.items():
-        if provider.key is None:
-            continue
-        try:
-            loaded.secrets.resolve(provider.key)
-        except ConfigError as error:
-            missing.append(f"provider {name} cannot be used: {error.message}; {error.hint}")
-    return missing

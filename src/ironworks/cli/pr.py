@@ -19,9 +19,12 @@ if TYPE_CHECKING:
 DIFF_BYTES = 20_000_000
 
 
-@click.group("pr")
-def command() -> None:
+@click.group("pr", invoke_without_command=True)
+@click.pass_context
+def command(context: click.Context) -> None:
     """List, show, compare, merge or close pull requests of the local forge."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
 
 
 @command.command("list")

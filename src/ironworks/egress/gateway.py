@@ -27,8 +27,9 @@ RESERVED = {"tools", "host"}
 class Gateway:
     """Holds the secrets, the prices and the budget. Use it from one event loop.
 
-    `secrets` is asked for every key and header at once, so that a missing one is an error now and not in the
-    middle of a night. `on_event` may block; it is called from a thread.
+    `secrets` is asked for every header at once, so that a missing one is an error now and not in the middle
+    of a night. A provider without its key refuses every request, and says why. `on_event` may block; it is
+    called from a thread.
     """
 
     def __init__(
@@ -47,8 +48,7 @@ class Gateway:
         if taken := RESERVED & providers.keys():
             raise ConfigError(f"[providers.{min(taken)}]: the name is taken by the gateway itself")
         self._providers = {
-            name: Provider(name, settings, secrets(settings.key) if settings.key else None, resolver)
-            for name, settings in providers.items()
+            name: Provider(name, settings, secrets, resolver) for name, settings in providers.items()
         }
         self._forwarder = Forwarder(Attached(network.headers, secrets))
         self._budget = Budget(ledger, clock, on_event)

@@ -2,8 +2,10 @@
 
 import json
 import re
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
+from ironworks.core.errors import ConfigError
 from ironworks.core.settings import ProviderSettings
 from ironworks.egress import header
 from ironworks.egress.allowlist import Destination
@@ -29,11 +31,19 @@ _VERSIONED = re.compile(r"/v\d+(?:beta)?$")
 class Provider:
     """One `[providers.NAME]` table, ready to be talked to. Shared by all sandboxes; holds the key."""
 
-    def __init__(self, name: str, settings: ProviderSettings, key: str | None, resolver: Resolver) -> None:
+    def __init__(
+        self, name: str, settings: ProviderSettings, secrets: Callable[[str], str], resolver: Resolver
+    ) -> None:
         self.name = name
         self.dialect = DIALECTS[settings.kind]
         self.prices = PriceList(name, settings, self.dialect)
-        self.attached = [self.dialect.key_header(key)] if key else []
+        self.attached: list[tuple[str, str]] = []
+        self._missing = ""
+        try:
+            if settings.key is not None:
+                self.attached.append(self.dialect.key_header(secrets(settings.key)))
+        except ConfigError as error:
+            self._missing = f"provider {name} has no key: {error.message}"
         url = urlsplit(settings.base_url)
         self._scheme, self._host = url.scheme, url.hostname or ""
         self._port = url.port or (443 if url.scheme == "https" else 80)
@@ -53,6 +63,9 @@ class Provider:
         return Destination(self._scheme, self._host, self._port, tuple(found))
 
     def outgoing(self, request: Request, target: str, body: bytes) -> Outgoing:
+        """What is sent on; Refusal when it cannot be."""
+        if self._missing:
+            raise Refusal(401, "no-key", self._missing)
         if header.value_of(request.headers, b"content-encoding") not in {"", "identity"}:
             raise Refusal(415, "encoded", "send request bodies to a provider without content-encoding")
         names = [name for name, _ in self.attached]

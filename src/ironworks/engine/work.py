@@ -146,7 +146,9 @@ def _left(change: Change) -> list[str]:
 async def _capture(line: Line, station: Station, exchange: Exchange, round: int) -> Change:
     base, depot = line.floor.bench.base, line.floor.parts.depot
     ref = f"refs/attempts/{line.id}/{line.issue.digest[:16]}/{line.generation}.{round}"
-    taken = await capture(station.sandbox, depot, base=base.commit, ref=ref, built=base.built)
+    taken = await capture(
+        station.sandbox, depot, base=base.commit, ref=ref, title=line.issue.title, built=base.built
+    )
     report = WorkReport(status="blocked", summary=excerpt(exchange.detail, 20_000))
     if exchange.handoff is not None:
         report = WorkReport.model_validate(exchange.handoff)

@@ -85,6 +85,7 @@ async def capture(
     *,
     base: str,
     ref: str,
+    title: str = "Work of an agent",
     built: Sequence[str] = (),
     max_bytes: int = MAX_BYTES,
 ) -> Capture:
@@ -92,7 +93,8 @@ async def capture(
     What matches `built` counts as ignored.
 
     Ends every process of the sandbox first. Works whatever state `.git` is in: commits that build on `base`
-    are kept, other history is squashed onto it, and what is not committed becomes one more commit. The same
+    are kept, other history is squashed onto it, and what is not committed becomes one more commit, called
+    `title`. The same
     disk gives the same commit. RefusedError when the depot refuses the work, SandboxError when it cannot be
     read; the disk stays as it is.
     """
@@ -105,6 +107,7 @@ async def capture(
             "home": HOME,
             "max_bytes": max_bytes,
             "built": list(built),
+            "title": title,
         }
         answer = await run(sandbox, task, b"", stdout_to=bundle)
         try:

@@ -62,11 +62,12 @@ class Workplace:
     def place(self, commit: str) -> None:
         bundle = self.folder / "bundle-in"
         self.depot.bundle(commit, bundle, exclude=[self.base])
-        answer, _ = self.run({"verb": "place", "commit": commit}, bundle.read_bytes())
+        answer, _ = self.run({"verb": "place", "commit": commit, "built": []}, bundle.read_bytes())
         assert answer == {}
 
     def answer(self, max_bytes: int = 50_000_000) -> tuple[dict[str, Any], bytes]:
-        return self.run({"verb": "capture", "home": str(self.home), "max_bytes": max_bytes})
+        task = {"verb": "capture", "home": str(self.home), "max_bytes": max_bytes}
+        return self.run({**task, "built": [], "title": "Fix it"})
 
     def capture(self) -> Capture:
         answer, bundle = self.answer()

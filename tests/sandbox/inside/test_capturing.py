@@ -103,7 +103,7 @@ def test_commits_are_kept_and_what_is_left_over_becomes_one_more(place: Workplac
     captured = place.capture()
     assert captured.ghost
     assert place.depot.parents(captured.commit) == (head,)
-    assert place.depot.git.run("log", "-1", "--format=%s", captured.commit) == b"work left uncommitted\n"
+    assert place.depot.git.run("log", "-1", "--format=%s", captured.commit) == b"Fix it\n"
 
 
 @pytest.mark.spec("GIT-17")

@@ -31,9 +31,17 @@ class Capture:
     """One capture of `work`, in a repository of its own below `folder`."""
 
     def __init__(
-        self, work: str, base_git: str, base: str, folder: str, max_bytes: int, built: list[str]
+        self,
+        work: str,
+        base_git: str,
+        base: str,
+        folder: str,
+        max_bytes: int,
+        built: list[str],
+        title: str,
     ) -> None:
         self.work = work
+        self.title = title
         self.base = base
         self.folder = folder
         self.max_bytes = max_bytes
@@ -190,7 +198,12 @@ class Capture:
             self.note("the worker's history does not build on the base: it was squashed onto it")
         if tree == self.git.word("rev-parse", parent + "^{tree}"):
             return parent, False
-        message = "work left uncommitted" if ghost else "work, squashed onto its base"
+        why = (
+            "The worker left this uncommitted."
+            if ghost
+            else "The worker's history did not build on its base."
+        )
+        message = f"{self.title}\n\n{why}"
         # Dated like its parent: the same disk gives the same commit.
         date = self.git.word("log", "-1", "--format=%ct", parent) + " +0000"
         who = {"NAME": NAME, "EMAIL": EMAIL, "DATE": date}
@@ -206,7 +219,7 @@ class Capture:
 
 
 def capture(
-    *, work: str, base_git: str, base: str, home: str, max_bytes: int, built: list[str]
+    *, work: str, base_git: str, base: str, home: str, max_bytes: int, built: list[str], title: str
 ) -> dict[str, object]:
     """Capture `work`, which was made from `base`, and write what is new as a bundle to stdout."""
     # Whatever the disk holds, the host's file that is our stdout stays small.
@@ -215,7 +228,7 @@ def capture(
     for left in glob.glob(os.path.join(glob.escape(home), PREFIX + "*")):
         shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=PREFIX, dir=on_disk) as folder:
-        made = Capture(work, base_git, base, folder, max_bytes, built)
+        made = Capture(work, base_git, base, folder, max_bytes, built, title)
         result = made.run()
         if result["commit"] != base:
             made.bundle()
