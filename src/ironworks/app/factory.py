@@ -8,20 +8,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ironworks.agents.registry import agent_named
+from ironworks.app.backend import make_backend
 from ironworks.app.configuration import Loaded
 from ironworks.app.control import control_server
 from ironworks.app.place import Place, hold_lock, make_state
 from ironworks.core.clock import SystemClock
-from ironworks.core.errors import ConfigError
 from ironworks.core.events import Event
-from ironworks.core.settings import SandboxSettings
 from ironworks.egress.gateway import Gateway
 from ironworks.engine.factory import Factory, current_run, mark_told
 from ironworks.engine.floor import Parts
 from ironworks.forge.claim import Claims
 from ironworks.forge.local.forge import LocalForge
 from ironworks.git.depot import Depot
-from ironworks.sandbox.local.backend import LocalBackend
 from ironworks.store.ledger import Ledger
 from ironworks.store.store import Store
 
@@ -38,7 +36,6 @@ async def open_factory(place: Place, loaded: Loaded, options: Options) -> AsyncI
 
     Everything it started is ended when the block is left. BusyError when another one runs there.
     """
-    _check(loaded.settings.sandbox)
     make_state(place)
     clock = SystemClock()
     async with contextlib.AsyncExitStack() as stack:
@@ -47,7 +44,7 @@ async def open_factory(place: Place, loaded: Loaded, options: Options) -> AsyncI
         stack.callback(store.close)
         run = current_run(store)
         depot = Depot(place.depot, place.git_dir)
-        backend = LocalBackend(place.state / "sandboxes")
+        backend = make_backend(loaded.settings.sandbox, place.state)
         stack.push_async_callback(backend.close)
         ledger = Ledger(store, clock)
         factory: Factory | None = None
@@ -117,13 +114,3 @@ def _owner(place: Place) -> str:
     """Who claims: this state directory on this machine. Everybody can read it, so it names neither."""
     facts = f"{socket.gethostname()}:{place.state.stat().st_ino}:{place.state}"
     return f"factory-{hashlib.sha256(facts.encode('utf-8', 'surrogateescape')).hexdigest()[:16]}"
-
-
-def _check(sandbox: SandboxSettings) -> None:
-    """A setting that would do nothing is an error, not a surprise."""
-    for name in ("image", "runtime"):
-        if getattr(sandbox, name):
-            raise ConfigError(
-                f"[sandbox] {name} means nothing to the local backend, which shows the host's folders",
-                hint=f"remove `{name}`",
-            )

@@ -34,6 +34,7 @@ VERBS: dict[str, str] = {
     "review": "Have an agent review one branch.",
     "integrate": "Merge branches one by one onto the integration branch, suite after each.",
     "grade": "Run the hidden suite on commits; it decides nothing.",
+    "sandbox": "Make, use, snapshot and remove sandboxes by hand; no project is needed.",
     "schema": "Print the JSON Schemas of the handoffs.",
     "demo": "Watch ten issues become nine landed changes and a question, with a scripted model.",
 }

@@ -32,7 +32,7 @@ def detached(place: Place, backlog: Path, options: list[str], as_json: bool) -> 
     where = ["--repository", str(place.root), "--state", str(place.state), "--backlog", str(backlog)]
     with log.open("wb") as output:
         child = subprocess.Popen(
-            [sys.executable, "-m", "ironworks", "run", *where, *options],
+            [sys.executable, "-P", "-m", "ironworks", "run", *where, *options],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

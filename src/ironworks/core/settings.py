@@ -13,6 +13,16 @@ Secret = Annotated[str, StringConstraints(pattern=r"^(env:[A-Za-z_][A-Za-z0-9_]*
 Size = Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]*(K|M|G|T)?$")]
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,39}$")]
 
+SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+def in_bytes(size: Size | None) -> int | None:
+    """`512M` → bytes."""
+    if size is None:
+        return None
+    unit = SIZES.get(size[-1])
+    return int(size[:-1]) * unit if unit else int(size)
+
 
 class TestSettings(Model):
     """One suite. `command` is run by `sh -c` in `dir`; `{junit}` becomes the path of the report to write."""

@@ -16,7 +16,7 @@ from ironworks.core.handoffs import Baseline
 from ironworks.core.models import Claim, Issue, Model, PullRequest
 from ironworks.core.policy import INTEGRATION_BRANCH
 from ironworks.core.ports import Agent, Forge, Mount, Sandbox, SandboxBackend, SandboxSpec
-from ironworks.core.settings import Settings
+from ironworks.core.settings import Settings, in_bytes
 from ironworks.egress.attachment import Attachment
 from ironworks.egress.gateway import Gateway
 from ironworks.egress.grant import Grant, Tools
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CONTEXT_BYTES = 60_000
-SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 @dataclass(frozen=True)
@@ -309,11 +308,3 @@ class Floor:
 async def _take_down(sandbox: Sandbox, attachment: Attachment) -> None:
     await attachment.close()
     await sandbox.stop()
-
-
-def in_bytes(size: str | None) -> int | None:
-    """`512M` → bytes."""
-    if size is None:
-        return None
-    unit = SIZES.get(size[-1])
-    return int(size[:-1]) * unit if unit else int(size)

@@ -195,7 +195,7 @@ async def _said(wanted: Play, *words: str) -> Any:
     """What a verb printed as JSON. IronworksError when it failed in a way that is no verdict."""
     place = ["--repository", str(wanted.repository), "--state", str(wanted.folder / "state-1")]
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "ironworks", *words, *place,
+        sys.executable, "-P", "-m", "ironworks", *words, *place,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, stdin=asyncio.subprocess.DEVNULL,
         env=dict(os.environ), preexec_fn=called,
     )  # fmt: skip

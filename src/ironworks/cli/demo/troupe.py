@@ -66,7 +66,7 @@ class Member:
         place = ["--repository", str(self.place.root), "--state", str(self.place.state), "--quiet"]
         with self.errors.open("ab") as errors, self.report.with_suffix(".part").open("wb") as report:
             self.process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "ironworks", *words, *place,
+                sys.executable, "-P", "-m", "ironworks", *words, *place,
                 stdin=asyncio.subprocess.DEVNULL, stdout=report, stderr=errors,
                 env=dict(os.environ), preexec_fn=called,
             )  # fmt: skip
