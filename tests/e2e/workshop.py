@@ -25,6 +25,7 @@ class Workshop:
         self, folder: Path, plan: Mapping[str, Any], *, more: str = "", repository: Path | None = None
     ) -> None:
         self.folder = folder
+        self.environment_more: dict[str, str] = {}
         self.repository = repository or make_repository(folder / "repo with a space")
         self.backlog = folder / "backlog.md"
         self.backlog.write_text(
@@ -53,7 +54,8 @@ timeout_s = 60
     def environment(self) -> dict[str, str]:
         home = self.folder / "home"
         home.mkdir(exist_ok=True)
-        return {"PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8", "IRONWORKS_TEST": "1"}
+        known = {"PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8", "IRONWORKS_TEST": "1"}
+        return {**known, **self.environment_more}
 
     def arguments(self, *words: str, state: str = "state") -> list[str]:
         return [*words, "--repository", str(self.repository), "--state", str(self.folder / state)]

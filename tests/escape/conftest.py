@@ -6,12 +6,12 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from tests.contract.sandbox.conftest import MakeBackend, Require, new_backend, require
+from tests.contract.sandbox.conftest import MakeBackend, Require, engine, new_backend, require
 from tests.contract.sandbox.conftest import backend as any_backend
 
 from ironworks.core.ports import Sandbox, SandboxBackend, SandboxSpec
 
-__all__ = ["MakeBackend", "Require", "any_backend", "new_backend", "require"]
+__all__ = ["MakeBackend", "Require", "any_backend", "engine", "new_backend", "require"]
 
 
 @pytest.fixture
@@ -39,3 +39,10 @@ def neighbour() -> Iterator[str]:
         process.stdout.readline()
         yield mark
         process.kill()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Filling an engine's own storage takes minutes."""
+    for item in items:
+        if item.path.name == "test_load.py" and "docker" in item.name:
+            item.add_marker(pytest.mark.soak)

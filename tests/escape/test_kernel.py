@@ -160,8 +160,11 @@ def settings():
     for folder, folders, files in os.walk("/proc"):
         folders[:] = [name for name in folders if not name.isdigit() and name not in ("self", "thread-self")]
         for name in files:
-            try: os.close(os.open(f"{folder}/{name}", os.O_WRONLY | os.O_NONBLOCK))
+            try: opened = os.open(f"{folder}/{name}", os.O_WRONLY | os.O_NONBLOCK)
             except OSError: continue
+            device = os.fstat(opened).st_rdev
+            os.close(opened)
+            if device == os.makedev(1, 3): continue  # an engine covers what nobody may see by /dev/null
             return f"{folder}/{name}"
     return False
 attempt("settings", settings)

@@ -20,6 +20,13 @@ def _local(settings: SandboxSettings, state: Path) -> SandboxBackend:
     return LocalBackend(state / "sandboxes")
 
 
+def _docker(settings: SandboxSettings, state: Path) -> SandboxBackend:
+    from ironworks.sandbox.docker.backend import DockerBackend
+
+    _refuse(settings, "runtime")
+    return DockerBackend(state / "containers", image=settings.image)
+
+
 def _refuse(settings: SandboxSettings, *names: str) -> None:
     """A setting that would do nothing is an error, not a surprise."""
     for name in names:
@@ -30,4 +37,7 @@ def _refuse(settings: SandboxSettings, *names: str) -> None:
             )
 
 
-BACKENDS: Mapping[str, Callable[[SandboxSettings, Path], SandboxBackend]] = {"local": _local}
+BACKENDS: Mapping[str, Callable[[SandboxSettings, Path], SandboxBackend]] = {
+    "local": _local,
+    "docker": _docker,
+}

@@ -13,12 +13,13 @@ from typing import NamedTuple
 
 from ironworks.agents.program import programs_folder
 from ironworks.agents.registry import PROGRAMS, check_agent
+from ironworks.app.backend import make_backend
 from ironworks.app.base import base_reader
 from ironworks.app.configuration import Loaded, load
 from ironworks.app.place import Place, make_state
 from ironworks.app.provider import asked_providers, missing_key
 from ironworks.core.errors import ConfigError, IronworksError
-from ironworks.sandbox.local.backend import LocalBackend
+from ironworks.core.settings import SandboxSettings
 
 OLDEST_GIT = (2, 38)
 """`git merge-tree --write-tree` came with it."""
@@ -37,7 +38,14 @@ class Check(NamedTuple):
 def examine(place: Place, config: Path | None = None) -> list[Check]:
     """Every check, in the order in which to repair. Runs programs for a moment; makes the state directory."""
     state = list(_state(place))
-    return [_python(), _git(), _sqlite(), *state, *_sandbox(place, state), *_configuration(place, config)]
+    return [
+        _python(),
+        _git(),
+        _sqlite(),
+        *state,
+        *_sandbox(place, state, config),
+        *_configuration(place, config),
+    ]
 
 
 def _python() -> Check:
@@ -76,10 +84,17 @@ def _state(place: Place) -> Iterator[Check]:
     )
 
 
-def _sandbox(place: Place, state: list[Check]) -> list[Check]:
+def _sandbox(place: Place, state: list[Check], config: Path | None) -> list[Check]:
     if not all(check.ok for check in state):
         return [Check("sandbox", False, "cannot be tried without a state folder", "see `state` above")]
-    found = LocalBackend(place.state / "sandboxes").doctor()
+    try:
+        settings = load(place, base_reader(place.root), file=config).settings.sandbox
+    except IronworksError:
+        settings = SandboxSettings()  # what is wrong with it is told under `configuration`
+    try:
+        found = make_backend(settings, place.state).doctor()
+    except IronworksError as error:
+        return [Check("sandbox", False, error.message, error.hint)]
     return [Check(check.name, check.ok, check.detail, check.fix) for check in found]
 
 

@@ -126,6 +126,15 @@ class Ways(NamedTuple):
     """Datagrams to the name server, 127.0.0.1:53."""
 
 
+class HostCheck(Model):
+    """One thing that this host must have for sandboxes. `fix` is what to do when it lacks it."""
+
+    name: str
+    ok: bool
+    detail: str
+    fix: str = ""
+
+
 class Sandbox(Protocol):
     """A running isolated place. Nothing in it can reach anything but the gateway's listener."""
 
@@ -197,6 +206,10 @@ class SandboxBackend(Protocol):
 
     def capabilities(self) -> frozenset[Capability]:
         """What this host can really do, found out by doing it."""
+        ...
+
+    def doctor(self) -> list[HostCheck]:
+        """What this host lacks, found out by trying, in the order in which to repair. Blocks for a moment."""
         ...
 
     async def create(self, spec: SandboxSpec) -> Sandbox:

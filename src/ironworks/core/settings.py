@@ -112,8 +112,9 @@ class LimitSettings(Model):
 
 
 class SandboxSettings(Model):
-    backend: Literal["local"] = "local"
+    backend: Literal["local", "docker"] = "local"
     image: str = ""
+    """What a backend of images boots; it must be there already."""
     runtime: str = ""
     cpus: Positive | None = None
     memory: Size | None = None

@@ -1,22 +1,39 @@
 """The same promises for every sandbox backend there is."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from ironworks.core.ports import Capability, Sandbox, SandboxBackend, SandboxSpec
+from ironworks.sandbox.docker import DockerBackend
 from ironworks.sandbox.local import LocalBackend
+from ironworks.testing.engine import IMAGE, MissingEngine, docker_engine
 
 MakeBackend = Callable[[], SandboxBackend]
 Require = Callable[[Capability], None]
 
 
-@pytest.fixture(params=["local"])
+@pytest.fixture(scope="session")
+def engine() -> Iterator[str]:
+    """The address of a Docker engine of this session's own."""
+    try:
+        starting = docker_engine()
+        address = starting.__enter__()
+    except MissingEngine as error:
+        pytest.skip(f"needs {error}")
+    yield address
+    starting.__exit__(None, None, None)
+
+
+@pytest.fixture(params=["local", pytest.param("docker", marks=pytest.mark.slow)])
 def new_backend(request: pytest.FixtureRequest, tmp_path: Path) -> MakeBackend:
     """Makes a backend; every one of a test stands on the same state, as after a restart."""
-    makers: dict[str, MakeBackend] = {"local": lambda: LocalBackend(tmp_path / "state of sandboxes")}
-    return makers[request.param]
+    state = tmp_path / "state of sandboxes"
+    if request.param == "local":
+        return lambda: LocalBackend(state)
+    address = request.getfixturevalue("engine")
+    return lambda: DockerBackend(state, image=IMAGE, address=address)
 
 
 @pytest.fixture

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from ironworks.sandbox.docker.address import answering_engine
 from ironworks.sandbox.local import cause
-from ironworks.sandbox.local.cause import Failure, answering_engine, first_failure, namespace_fix
+from ironworks.sandbox.local.cause import Failure, first_failure, namespace_fix
 
 EXAMINE = """
 import json, sys

@@ -64,11 +64,9 @@ def doctor(backend: str, state: Path | None, as_json: bool) -> int:
     """
     from ironworks.app.keep import state_folder
     from ironworks.core.ports import Capability
-    from ironworks.sandbox.local import LocalBackend
 
     async def examine(found: "SandboxBackend") -> "tuple[list[dict[str, object]], list[str]]":
-        checks = found.doctor() if isinstance(found, LocalBackend) else []
-        return [check.model_dump() for check in checks], sorted(found.capabilities())
+        return [check.model_dump() for check in found.doctor()], sorted(found.capabilities())
 
     checks, here = with_backend(backend, state_folder(state), examine)
     works = "create" in here

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from ironworks.core.crash import crash_point
 from ironworks.core.errors import CapabilityError, IronworksError, SandboxError
-from ironworks.core.ports import Capability, Sandbox, SandboxInfo, SandboxSpec, SnapshotInfo
+from ironworks.core.ports import Capability, HostCheck, Sandbox, SandboxInfo, SandboxSpec, SnapshotInfo
 from ironworks.sandbox.local.boot import Launcher, isolation, overlay
 from ironworks.sandbox.local.cgroup import Cgroups, tag_of
 from ironworks.sandbox.local.disk import AREAS, Disk, DiskStore, checked
-from ironworks.sandbox.local.doctor import Check, examine, opens_ways, shows_overlays
+from ironworks.sandbox.local.doctor import examine, opens_ways, shows_overlays
 from ironworks.sandbox.local.sandbox import LocalSandbox
 from ironworks.sandbox.local.view import View, mount_arguments
 
@@ -52,7 +52,7 @@ class LocalBackend:
             }
         )
 
-    def doctor(self) -> list[Check]:
+    def doctor(self) -> list[HostCheck]:
         """What this host lacks, found out by trying, each with its fix. Blocks for a moment."""
         return examine(self._root, self._cgroups.capabilities())
 

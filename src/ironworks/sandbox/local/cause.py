@@ -2,17 +2,15 @@
 
 import contextlib
 import errno
-import os
 import platform
-import socket
 import subprocess
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from ironworks.sandbox.docker.address import answering_engine, engine_sockets
+
 STEP_TIMEOUT_S = 20.0
-ENGINE_TIMEOUT_S = 3.0
 STEPS = """
 import ctypes, os, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -123,29 +121,6 @@ def engine_hint() -> str:
     """The way out where a container engine answers; empty where none does."""
     place = answering_engine(engine_sockets())
     return f"; or use the docker backend: an engine answers at {place}" if place else ""
-
-
-def engine_sockets() -> Iterable[str]:
-    named = os.environ.get("DOCKER_HOST", "")
-    if named:
-        yield named.removeprefix("unix://")
-    for folder in ("/run", os.environ.get("XDG_RUNTIME_DIR", "")):
-        if folder:
-            yield from (f"{folder}/docker.sock", f"{folder}/podman/podman.sock")
-
-
-def answering_engine(paths: Iterable[str]) -> str | None:
-    """The first of these sockets behind which a container engine answers."""
-    return next((path for path in paths if path.startswith("/") and answers(path)), None)
-
-
-def answers(path: str) -> bool:
-    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as engine:
-        engine.settimeout(ENGINE_TIMEOUT_S)
-        engine.connect(path)
-        engine.sendall(b"GET /_ping HTTP/1.0\r\nHost: engine\r\n\r\n")
-        return b" 200 " in engine.recv(64)
-    return False
 
 
 def value(path: Path) -> str:

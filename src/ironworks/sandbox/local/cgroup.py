@@ -154,24 +154,42 @@ def limit(folder: Path, version: Literal[1, 2], controller: Controller, value: f
 
 def places() -> list[Hierarchy]:
     """Where this process stands in each mounted hierarchy; none where the host has none."""
-    try:
-        mounts = [line.split() for line in MOUNTS.read_text("utf-8", "replace").splitlines()]
-        own = [line.split(":", 2) for line in OWN.read_text("utf-8", "replace").splitlines()]
-    except OSError:
-        return []
     found = []
-    for mount in mounts:
-        root, point, kind = mount[3], Path(mount[4]), mount[mount.index("-") + 1]
-        for number, names, path in own:
-            folder = point / os.path.relpath(path, root)
-            if kind == "cgroup2" and number == "0":
-                home = folder.parent if folder.name == LEAF else folder
-                # Only root may make groups at the top, where every system hands its controllers down.
-                found += [Hierarchy(place, 2, offered(place)) for place in (home, point)]
-            elif kind == "cgroup" and names and set(names.split(",")) <= set(mount[-1].split(",")):
-                found.append(Hierarchy(folder, 1, known(names.split(","))))
+    for point, folder, controllers in stands(OWN):
+        if controllers is None:
+            home = folder.parent if folder.name == LEAF else folder
+            # Only root may make groups at the top, where every system hands its controllers down.
+            found += [Hierarchy(place, 2, offered(place)) for place in (home, point)]
+        else:
+            found.append(Hierarchy(folder, 1, controllers))
     useful = [place for place in found if place.controllers and ".." not in place.folder.parts]
     return [place for place in useful if os.access(place.folder, os.W_OK)]
+
+
+def groups_of(pid: int) -> Group:
+    """The groups in which a process stands, made by somebody else, to be looked at."""
+    found = stands(Path(f"/proc/{pid}/cgroup"))
+    return Group(tuple(folder for _, folder, controllers in found if controllers is None or controllers))
+
+
+def stands(own: Path) -> list[tuple[Path, Path, frozenset[Controller] | None]]:
+    """For each hierarchy its mount point, the folder of the process whose file `own` is, and what it controls
+    in version 1, None in version 2."""
+    try:
+        mounts = [line.split() for line in MOUNTS.read_text("utf-8", "replace").splitlines()]
+        groups = [line.split(":", 2) for line in own.read_text("utf-8", "replace").splitlines()]
+    except OSError:
+        return []
+    found: list[tuple[Path, Path, frozenset[Controller] | None]] = []
+    for mount in mounts:
+        root, point, kind = mount[3], Path(mount[4]), mount[mount.index("-") + 1]
+        for number, names, path in groups:
+            folder = point / os.path.relpath(path, root)
+            if kind == "cgroup2" and number == "0":
+                found.append((point, folder, None))
+            elif kind == "cgroup" and names and set(names.split(",")) <= set(mount[-1].split(",")):
+                found.append((point, folder, known(names.split(","))))
+    return found
 
 
 def offered(folder: Path) -> frozenset[Controller]:

