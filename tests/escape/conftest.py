@@ -46,3 +46,4 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.name == "test_load.py" and "docker" in item.name:
             item.add_marker(pytest.mark.soak)
+            item.add_marker(pytest.mark.timeout(900))

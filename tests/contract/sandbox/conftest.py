@@ -10,6 +10,7 @@ from ironworks.sandbox.docker import DockerBackend
 from ironworks.sandbox.local import LocalBackend
 from ironworks.testing.engine import IMAGE, MissingEngine, docker_engine
 
+LONG_IN_CONTAINERS = ("test_seventy_snapshots",)
 MakeBackend = Callable[[], SandboxBackend]
 Require = Callable[[Capability], None]
 
@@ -57,3 +58,11 @@ def require(backend: SandboxBackend) -> Require:
             pytest.skip(f"needs the capability {capability}")
 
     return check
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes an engine minutes."""
+    for item in items:
+        if "docker" in item.name and item.name.startswith(LONG_IN_CONTAINERS):
+            item.add_marker(pytest.mark.soak)
+            item.add_marker(pytest.mark.timeout(900))
