@@ -53,6 +53,8 @@ def work(plan: dict[str, Any]) -> None:
 
 
 def review(plan: dict[str, Any]) -> None:
+    for command in plan.get("before_review", []):
+        subprocess.run(["sh", "-ec", command], check=True)
     hand_off(plan.get("review", {"verdict": "approve", "checked": ["the diff"]}))
 
 

@@ -111,6 +111,16 @@ class LimitSettings(Model):
     """How long a claim outlives a factory that has died; renewed three times in its life."""
 
 
+class ServiceSettings(Model):
+    """A program beside the tests, in their sandbox; `command` is run by `sh -c` in the checkout."""
+
+    command: Annotated[str, StringConstraints(min_length=1)]
+    ready: Annotated[int, Field(ge=1, le=65535)] | Annotated[str, StringConstraints(min_length=1)]
+    """A port on the sandbox's own loopback that must answer, or a command that must succeed."""
+    timeout_s: Positive = 60
+    env: dict[str, str] = {}
+
+
 class SandboxSettings(Model):
     backend: Literal["local", "docker"] = "local"
     image: str = ""
@@ -122,6 +132,7 @@ class SandboxSettings(Model):
     disk: Size | None = None
     transparent: bool = False
     """Whether programs that ignore proxy variables come to the gateway too, at ports 80 and 443."""
+    services: dict[Name, ServiceSettings] = {}
 
 
 class NetworkSettings(Model):

@@ -17,6 +17,7 @@ from ironworks.engine.floor import Floor
 from ironworks.git.depot import Depot
 from ironworks.merge.integrator import Integrator
 from ironworks.sandbox.checkout import clone_base, place, settle
+from ironworks.sandbox.service import ServiceFailed
 from ironworks.verify.grade import grade as run_hidden
 from ironworks.verify.suite import BaseSnapshot, Suites
 from ironworks.verify.verifier import Verifier
@@ -71,6 +72,7 @@ async def set_up(floor: Floor, commit: str) -> Bench:
         tests=project.test,
         base=base,
         template=floor.spec("suite", snapshot=snapshot),
+        services=floor.settings.sandbox.services,
     )
     verifier = Verifier(suites, floor.parts.depot, bounds=project.scope, protected=project.protected)
     return Bench(base, suites, verifier, Integrator(floor.parts.depot, suites), floor.parts.depot)
@@ -78,7 +80,10 @@ async def set_up(floor: Floor, commit: str) -> Bench:
 
 async def take_baseline(floor: Floor) -> None:
     """Measure what fails on base already, for all who await `floor.baseline()`. May raise ConfigError."""
-    taken, run = await floor.bench.verifier.baseline()
+    try:
+        taken, run = await floor.bench.verifier.baseline()
+    except ServiceFailed as error:
+        raise ConfigError(f"on the base commit {error.message}", hint="see [sandbox.services]") from error
     if run.problem:
         raise ConfigError(
             f"the test command does not work on the base commit: {run.problem}",

@@ -22,6 +22,7 @@ from ironworks.egress.attachment import Attachment
 from ironworks.egress.grant import Grant
 from ironworks.engine.floor import Station
 from ironworks.engine.line import Line, Parked
+from ironworks.sandbox.service import services
 
 MUCH_OUTPUT = 1_000_000
 """Bytes."""
@@ -157,8 +158,11 @@ async def _once(
         env=station.attachment.env,
     )
     agent = line.floor.parts.agent(settings.use, desk.last_sign_s)
-    talk = converse(agent, station.sandbox, task, transcript, answer=ANSWERS[question.stage])
-    exchange = _judge(await _unless(talk, desk.asked, desk.looping), desk, station.attachment)
+    # Who triages reads; the others run the project's tests.
+    wanted = {} if question.stage == "triage" else line.settings.sandbox.services
+    async with services(station.sandbox, wanted):
+        talk = converse(agent, station.sandbox, task, transcript, answer=ANSWERS[question.stage])
+        exchange = _judge(await _unless(talk, desk.asked, desk.looping), desk, station.attachment)
     await line.floor.remember(fact, exchange)
     return exchange
 

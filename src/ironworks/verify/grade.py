@@ -37,6 +37,7 @@ async def grade(suites: Suites, commit: str, folder: Path, command: str, *, name
         tests=(TestSettings(name="hidden", command=words, timeout_s=first.timeout_s, env=first.env),),
         base=suites.base,
         template=suites.template,
+        services=suites.services,
     )
     run = await hidden.run(commit, name=name, files=files)
     tests = {} if run.problem else run.tests

@@ -6,14 +6,15 @@ import posixpath
 import re
 import shlex
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from ironworks.core.errors import MissingError, RefusedError
 from ironworks.core.models import ExecResult, Model, Sha, TestOutcome
 from ironworks.core.ports import WORK_DIR, Mount, Sandbox, SandboxBackend, SandboxSpec
-from ironworks.core.settings import TestSettings
+from ironworks.core.settings import ServiceSettings, TestSettings
 from ironworks.git.depot import Depot
 from ironworks.sandbox.checkout import place
+from ironworks.sandbox.service import Service, services
 from ironworks.verify.canary import Canary, CanaryState
 from ironworks.verify.report import Report, parse
 
@@ -77,12 +78,14 @@ class Suites:
         tests: tuple[TestSettings, ...],
         base: BaseSnapshot,
         template: SandboxSpec | None = None,
+        services: Mapping[str, ServiceSettings] | None = None,
     ) -> None:
         self.backend = backend
         self.depot = depot
         self.tests = tests
         self.base = base
         self.template = template or SandboxSpec(name="suite")
+        self.services = services or {}
         self._slots = asyncio.Semaphore(AT_ONCE)
 
     @property
@@ -147,7 +150,9 @@ class Suites:
                 with contextlib.suppress(RefusedError):  # The work left no folder for it: it will be absent.
                     await sandbox.put(f"{WORK_DIR}/{planted.path}", planted.source)
             report = f"/run/ironworks/junit-{number}.xml"
-            run = await _run_suite(sandbox, suite, report, planted, chosen, alone)
+            # Whatever a suite leaves running is ended after it, its services too: each suite has fresh ones.
+            async with services(sandbox, self.services if alone else {}) as beside:
+                run = await _run_suite(sandbox, suite, report, planted, chosen, alone, beside)
             if canary and not planted:
                 run = run.model_copy(update={"canaries": {suite.name: "unavailable"}})
             runs.append(run)
@@ -162,6 +167,7 @@ async def _run_suite(
     canary: Canary | None,
     only: frozenset[str],
     alone: bool,
+    beside: Sequence[Service],
 ) -> SuiteRun:
     await sandbox.exec(["sh", "-c", f"mkdir -p /run/ironworks && rm -rf {report}"], cwd="/", timeout_s=30)
     result = await sandbox.exec(
@@ -170,11 +176,12 @@ async def _run_suite(
         cwd=f"{WORK_DIR}/{suite.dir}",
         timeout_s=suite.timeout_s,
     )
+    gone = next(filter(None, (service.ending() for service in beside)), "")
     if alone:
         await sandbox.kill_all()  # What it left running must not write the report anew.
     said, problem = await _report(sandbox, suite, report, result)
     state, tests = canary.split(said.tests) if canary else (None, said.tests)
-    problem = problem or _disagreement(result, said, tests, state)
+    problem = gone or problem or _disagreement(result, said, tests, state)
     return SuiteRun(
         tests=tests,
         messages={test: text for test, text in said.messages.items() if test in tests},
