@@ -117,7 +117,7 @@ class RunProgress:
         elif kind in {"IssuePaused", "IssueResumed"}:
             self.paused = kind == "IssuePaused"
         elif kind == "BaseSnapshotMade":
-            self.note = "base snapshot made"
+            self.note = "base snapshot brought up to date" if event.get("reused") else "base snapshot made"
         elif kind == "BaselineTaken":
             self.note = f"baseline: {event['passed']} pass, {len(event['failing'])} fail"
 

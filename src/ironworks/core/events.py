@@ -44,6 +44,8 @@ class BaseSnapshotMade(Event):
     duration_s: float
     prepare_s: float = 0.0
     """Of it, how long the project's own commands took."""
+    reused: str = ""
+    """The older snapshot whose checkout was brought up to date, with nothing installed anew."""
 
 
 class BaselineTaken(Event):

@@ -212,6 +212,10 @@ class SandboxBackend(Protocol):
         """What this host lacks, found out by trying, in the order in which to repair. Blocks for a moment."""
         ...
 
+    def content(self) -> str:
+        """What its sandboxes hold before anything is done in them, as a word that changes with it. Blocks."""
+        ...
+
     async def create(self, spec: SandboxSpec) -> Sandbox:
         """Boot. If a disk of that name is left over, continue on it (its snapshot is then not applied anew);
         if processes of it are left over, end them first."""

@@ -20,6 +20,7 @@ from ironworks.core.settings import Settings, in_bytes
 from ironworks.egress.attachment import Attachment
 from ironworks.egress.gateway import Gateway
 from ironworks.egress.grant import Grant, Tools
+from ironworks.engine.cache import offline
 from ironworks.forge.claim import Claims
 from ironworks.git.depot import Depot
 from ironworks.store.ledger import Ledger
@@ -296,6 +297,8 @@ class Floor:
         return SandboxSpec(
             name=name,
             snapshot=snapshot,
+            # What begins empty is to be prepared, with the network; the rest has what its snapshot holds.
+            env=offline(self.settings) if snapshot else {},
             mounts=tuple(mounts),
             cpus=size.cpus,
             memory_bytes=in_bytes(size.memory),

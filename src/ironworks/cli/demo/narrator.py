@@ -72,6 +72,8 @@ def _plain(event: Event) -> str:
     if isinstance(event, ev.StageFinished):
         return _stage(event)
     if isinstance(event, ev.BaseSnapshotMade):
+        if event.reused:
+            return f"base snapshot: {event.reused} brought up to date, nothing installed anew"
         return "base snapshot: the clone with its dependencies, every sandbox boots from it"
     if isinstance(event, ev.BaselineTaken):
         return f"baseline: {event.passed} tests pass, {len(event.failing)} fail before anybody worked"

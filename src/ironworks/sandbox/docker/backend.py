@@ -61,6 +61,10 @@ class DockerBackend:
         fix = f"docker pull {self._image}, or build it" if self._image else NO_IMAGE
         return [*found, HostCheck(name="image", ok=image is not None, detail=detail, fix=fix)]
 
+    def content(self) -> str:
+        found = self._engine.image(self._image) if self._image else None
+        return str(found["Id"]) if found else ""
+
     async def create(self, spec: SandboxSpec) -> DockerSandbox:
         checked(spec.name)
         self._refuse(spec)

@@ -56,6 +56,9 @@ class LocalBackend:
         """What this host lacks, found out by trying, each with its fix. Blocks for a moment."""
         return examine(self._root, self._cgroups.capabilities())
 
+    def content(self) -> str:
+        return self._view.content()
+
     async def create(self, spec: SandboxSpec) -> LocalSandbox:
         checked(spec.name)
         self._refuse(spec)

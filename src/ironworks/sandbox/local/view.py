@@ -35,6 +35,7 @@ ETC = (
     "timezone",
 )
 ASKING = "nsswitch.dns"
+RUNTIMES = ("python3", "node", "git", "ruby", "go", "cargo", "java", "gcc")
 PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 AUTHORITIES = (
     "/etc/ssl/certs/ca-certificates.crt",
@@ -83,6 +84,13 @@ class View:
             "TERM": "dumb",
             "TMPDIR": "/tmp",
         } | authorities()
+
+    def content(self) -> str:
+        """Which system and toolchains are shown: their programs as they are now."""
+        folders = [*(f"{root}/bin" for root in self._toolchains), "/usr/bin", "/usr/local/bin"]
+        programs = [Path(folder, name) for folder in folders for name in RUNTIMES]
+        facts = [(str(path.resolve()), path.stat().st_mtime_ns) for path in programs if path.exists()]
+        return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
 
     def arguments(self, *, names: bool = False) -> Iterator[str]:
         """For bubblewrap. `names`: programs ask a name server too, which is the sandbox's own 127.0.0.1."""
