@@ -58,6 +58,8 @@ def test_groups_of_a_sandbox_go_with_it_and_those_left_over_go_at_the_next_start
     kept.remove()
     assert not any(folder.exists() for folder in kept.folders)
     left = cgroups.group(SandboxSpec(name="two", pids=50))
+    Cgroups("ironworks-test-groups", lambda name: name == "two")
+    assert all(folder.exists() for folder in left.folders)
     Cgroups("ironworks-test-groups")
     assert not any(folder.exists() for folder in left.folders)
 

@@ -1,6 +1,7 @@
 """Disks on a real file system, in every state that a killed process may leave."""
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -114,10 +115,16 @@ def test_a_state_folder_whose_path_no_mount_can_hold_is_refused(tmp_path: Path) 
 
 
 @pytest.mark.spec("SB-10")
-def test_trash_of_a_process_that_died_is_emptied(store: DiskStore) -> None:
-    (store.root / "trash" / "one-123" / "deep" / "er").mkdir(parents=True)
-    store.empty_trash()
-    assert list((store.root / "trash").iterdir()) == []
+@pytest.mark.spec("SB-24")
+def test_trash_of_a_process_that_died_is_emptied_and_no_other(store: DiskStore) -> None:
+    with subprocess.Popen(["true"]) as ended:
+        ended.wait()
+    with subprocess.Popen(["sleep", "60"]) as busy:
+        for name in ("one", f"half-a-snapshot-{ended.pid}-7", f"ours-{os.getpid()}-7", f"busy-{busy.pid}-7"):
+            (store.root / "trash" / name / "deep" / "er").mkdir(parents=True)
+        store.empty_trash()
+        assert [path.name for path in (store.root / "trash").iterdir()] == [f"busy-{busy.pid}-7"]
+        busy.kill()
 
 
 @pytest.mark.spec("SB-8")

@@ -15,7 +15,7 @@ from ironworks.sandbox import pid1
 from ironworks.sandbox.channel import Channel
 from ironworks.sandbox.docker import entry
 from ironworks.sandbox.docker.engine import Engine, owner
-from ironworks.sandbox.local.boot import RUN_BYTES, SHM_BYTES, TMP_BYTES
+from ironworks.sandbox.local.boot import in_memory
 from ironworks.sandbox.local.seccomp import seccomp_filter
 
 BOOT_TIMEOUT_S = 60.0
@@ -82,9 +82,9 @@ class Rendezvous:
 
 def host_config(spec: SandboxSpec, rendezvous: Rendezvous) -> dict[str, Any]:
     """No network, no privilege, and the limits asked for."""
-    memory = min(spec.memory_bytes or TMP_BYTES, TMP_BYTES)
+    sizes = in_memory(spec.memory_bytes)
     uid, gid = owner().split(":")
-    sizes = {"/tmp": (memory, "1777"), "/run": (min(RUN_BYTES, memory), "755")}
+    places = {"/tmp": (sizes.tmp, "1777"), "/run": (sizes.run, "755")}
     config: dict[str, Any] = {
         "NetworkMode": "none",
         "CapDrop": ["ALL"],
@@ -93,10 +93,10 @@ def host_config(spec: SandboxSpec, rendezvous: Rendezvous) -> dict[str, Any]:
         "Init": False,
         "IpcMode": "private",
         "RestartPolicy": {"Name": "no"},
-        "ShmSize": min(SHM_BYTES, memory),
+        "ShmSize": sizes.shm,
         "Tmpfs": {
             at: f"rw,exec,nosuid,nodev,size={size},mode={mode},uid={uid},gid={gid}"
-            for at, (size, mode) in sizes.items()
+            for at, (size, mode) in places.items()
         },
         "MaskedPaths": list(MASKED),
         "ReadonlyPaths": list(READ_ONLY),

@@ -26,7 +26,7 @@ class LocalBackend:
         self._root = root.absolute()
         self._disks = DiskStore(self._root)
         self._view = View(self._root / "etc")
-        self._cgroups = Cgroups(tag_of(self._root))
+        self._cgroups = Cgroups(tag_of(self._root), self._disks.in_use)
         self._launcher = Launcher(self._root / "pid1")
         self._running: dict[str, LocalSandbox] = {}
 
@@ -181,7 +181,7 @@ class LocalBackend:
         return sandbox
 
     def _arguments(self, spec: SandboxSpec, disk: Disk) -> Iterator[str]:
-        yield from isolation(transparent=spec.transparent)
+        yield from isolation(transparent=spec.transparent, memory_bytes=spec.memory_bytes)
         yield from self._view.arguments(names=spec.transparent)
         for area, inside in AREAS:
             layers = self._disks.layers(disk, area)

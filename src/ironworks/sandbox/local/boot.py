@@ -26,9 +26,7 @@ END_TIMEOUT_S = 30.0
 PYTHON = "/usr/bin/python3"
 COMPILE = "import py_compile, sys; py_compile.compile(sys.argv[1], sys.argv[2], doraise=True)"
 COMPILE_TIMEOUT_S = 30.0
-TMP_BYTES = 4 << 30
-RUN_BYTES = 64 << 20
-SHM_BYTES = 512 << 20
+TMP_BYTES, RUN_BYTES, SHM_BYTES = 4 << 30, 64 << 20, 512 << 20
 
 
 class Booted(NamedTuple):
@@ -82,8 +80,25 @@ class Launcher:
         self._thread.shutdown(wait=False)
 
 
-def isolation(*, transparent: bool = False) -> Iterator[str]:
+class InMemory(NamedTuple):
+    """How large the file systems in a sandbox's memory may grow, in bytes."""
+
+    tmp: int
+    run: int
+    shm: int
+
+
+def in_memory(limit_bytes: int | None) -> InMemory:
+    """Within a sandbox's memory limit: what is full says so, instead of ending what runs there."""
+    if limit_bytes is None:
+        return InMemory(TMP_BYTES, RUN_BYTES, SHM_BYTES)
+    half = limit_bytes // 2
+    return InMemory(min(TMP_BYTES, half), min(RUN_BYTES, half // 4), min(SHM_BYTES, half))
+
+
+def isolation(*, transparent: bool = False, memory_bytes: int | None = None) -> Iterator[str]:
     """Namespaces, no privilege, an empty environment, and private file systems in memory."""
+    sizes = in_memory(memory_bytes)
     yield from ("--unshare-user", "--unshare-all", "--die-with-parent", "--as-pid-1")
     yield from ("--cap-drop", "ALL", "--clearenv", "--hostname", "sandbox")
     if transparent:
@@ -95,10 +110,10 @@ def isolation(*, transparent: bool = False) -> Iterator[str]:
         yield "--disable-userns"
     # Without this a sandbox of root could write root's own kernel settings below /proc/sys.
     yield from ("--proc", "/proc", "--remount-ro", "/proc")
-    yield from ("--dev", "/dev", "--size", str(SHM_BYTES), "--tmpfs", "/dev/shm")
+    yield from ("--dev", "/dev", "--size", str(sizes.shm), "--tmpfs", "/dev/shm")
     yield from ("--remount-ro", "/dev")
-    yield from ("--perms", "1777", "--size", str(TMP_BYTES), "--tmpfs", "/tmp")
-    yield from ("--perms", "0755", "--size", str(RUN_BYTES), "--tmpfs", "/run")
+    yield from ("--perms", "1777", "--size", str(sizes.tmp), "--tmpfs", "/tmp")
+    yield from ("--perms", "0755", "--size", str(sizes.run), "--tmpfs", "/run")
 
 
 def overlay(layers: Sequence[Path], upper: Path, scratch: Path, inside: str) -> Iterator[str]:

@@ -4,7 +4,7 @@ import contextlib
 import errno
 import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -15,6 +15,7 @@ from ironworks.core.ports import Capability, SandboxSpec
 Controller = Literal["memory", "pids", "cpu"]
 CONTROLLERS: tuple[Controller, ...] = ("memory", "pids", "cpu")
 PERIOD_US = 100_000
+PROBE = "probe-"
 LEAF = "ironworks-factory"
 MOUNTS, OWN = Path("/proc/self/mountinfo"), Path("/proc/self/cgroup")
 
@@ -70,9 +71,13 @@ class Group:
 class Cgroups:
     """The groups of one backend. `tag` tells them from those of other backends on the host."""
 
-    def __init__(self, tag: str) -> None:
+    def __init__(self, tag: str, in_use: Callable[[str], bool] = lambda _: False) -> None:
+        """`in_use` says whether somebody, in this process or another, has the sandbox of that name."""
         self._tag = tag
-        self._hierarchies = first_of_each(place for place in places() if writable(place, f"{tag}-probe"))
+        self._in_use = in_use
+        self._hierarchies = first_of_each(
+            place for place in places() if writable(place, f"{tag}-{PROBE}{os.getpid()}")
+        )
         self._sweep()
 
     def capabilities(self) -> frozenset[Capability]:
@@ -105,9 +110,13 @@ class Cgroups:
         return Group(tuple(folders))
 
     def _sweep(self) -> None:
-        """Remove the empty groups that a killed process left."""
+        """Remove the empty groups that a killed process left; one in use may just not be filled yet."""
         for place in self._hierarchies:
             for folder in place.folder.glob(f"{self._tag}-*"):
+                name = folder.name.removeprefix(f"{self._tag}-")
+                probing = name.startswith(PROBE) and Path("/proc", name.removeprefix(PROBE)).exists()
+                if probing or self._in_use(name):
+                    continue
                 with contextlib.suppress(OSError):
                     folder.rmdir()
 

@@ -80,6 +80,7 @@ class DiskStore:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self._making: set[Path] = set()
         root.mkdir(parents=True, exist_ok=True)
         # A sandbox of root may leave a set-user-id file on its disk: no other user of the host may get at it.
         root.chmod(0o700)
@@ -88,6 +89,10 @@ class DiskStore:
 
     def disk(self, name: str) -> Disk:
         return Disk(name, self.root / "disks" / checked(name))
+
+    def in_use(self, name: str) -> bool:
+        """Whether somebody holds the disk of that name, if there is one."""
+        return NAME.fullmatch(name) is not None and self.disk(name).in_use()
 
     def has_disk(self, name: str) -> bool:
         return read_meta(self.disk(name).path) is not None
@@ -236,11 +241,16 @@ class DiskStore:
         if self.has_snapshot(name):
             return
         disk, target = self.disk(disk_name), self.snapshot_path(name)
-        self._discard(target)
-        target.mkdir()
+        # Made out of sight: what is half done when this process is killed goes with the trash.
+        draft = self._grave(name)
+        self._making.add(draft)
+        draft.mkdir()
         for area, _ in AREAS:
-            copy_layer(disk.upper(area), target / area)
-        write_meta(target, {"snapshot": (read_meta(disk.path) or {}).get("snapshot")})
+            copy_layer(disk.upper(area), draft / area)
+        write_meta(draft, {"snapshot": (read_meta(disk.path) or {}).get("snapshot")})
+        self._discard(target)
+        draft.rename(target)
+        self._making.discard(draft)
 
     def remove(self, name: str) -> None:
         disk = self.disk(name)
@@ -253,9 +263,10 @@ class DiskStore:
         return sorted(path.name for path in (self.root / "disks").iterdir())
 
     def empty_trash(self) -> None:
-        """What a process that died had begun to remove."""
+        """What a process that died had begun to remove, or to make."""
         for path in (self.root / "trash").iterdir():
-            tree.remove_tree(path)
+            if path not in self._making and not of_another(path.name):
+                tree.remove_tree(path)
 
     def _finish_freezing(self, disk: Disk) -> None:
         """Every step may have been done already, by a process that then died."""
@@ -277,9 +288,18 @@ class DiskStore:
     def _discard(self, path: Path) -> None:
         """Remove a tree; out of the way at once, so that half a tree never bears the name."""
         if path.exists():
-            grave = self.root / "trash" / f"{path.name}-{os.getpid()}-{time.monotonic_ns()}"
+            grave = self._grave(path.name)
             path.rename(grave)
             tree.remove_tree(grave)
+
+    def _grave(self, name: str) -> Path:
+        return self.root / "trash" / f"{name}-{os.getpid()}-{time.monotonic_ns()}"
+
+
+def of_another(grave: str) -> bool:
+    """Whether a living process other than this one works on what has that name in the trash."""
+    found = re.fullmatch(r".*-([0-9]+)-[0-9]+", grave)
+    return found is not None and int(found[1]) != os.getpid() and Path(f"/proc/{found[1]}").exists()
 
 
 def make_open(folder: Path) -> None:
