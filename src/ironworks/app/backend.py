@@ -27,6 +27,13 @@ def _docker(settings: SandboxSettings, state: Path) -> SandboxBackend:
     return DockerBackend(state / "containers", image=settings.image)
 
 
+def _upstash(settings: SandboxSettings, state: Path) -> SandboxBackend:
+    from ironworks.sandbox.upstash.backend import UpstashBackend
+
+    _refuse(settings, "image")
+    return UpstashBackend(state / "boxes", runtime=settings.runtime)
+
+
 def _refuse(settings: SandboxSettings, *names: str) -> None:
     """A setting that would do nothing is an error, not a surprise."""
     for name in names:
@@ -40,4 +47,5 @@ def _refuse(settings: SandboxSettings, *names: str) -> None:
 BACKENDS: Mapping[str, Callable[[SandboxSettings, Path], SandboxBackend]] = {
     "local": _local,
     "docker": _docker,
+    "upstash": _upstash,
 }

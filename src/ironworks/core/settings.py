@@ -122,7 +122,7 @@ class ServiceSettings(Model):
 
 
 class SandboxSettings(Model):
-    backend: Literal["local", "docker"] = "local"
+    backend: Literal["local", "docker", "upstash"] = "local"
     image: str = ""
     """What a backend of images boots; it must be there already."""
     runtime: str = ""

@@ -8,9 +8,12 @@ import pytest
 from ironworks.core.ports import Capability, Sandbox, SandboxBackend, SandboxSpec
 from ironworks.sandbox.docker import DockerBackend
 from ironworks.sandbox.local import LocalBackend
+from ironworks.sandbox.upstash import UpstashBackend
 from ironworks.testing.engine import IMAGE, MissingEngine, docker_engine
+from ironworks.testing.upstash import Options, UpstashEmulator
+from ironworks.testing.upstash.emulator import KEY
 
-LONG_IN_CONTAINERS = ("test_seventy_snapshots",)
+LONG_ELSEWHERE = ("test_seventy_snapshots",)
 MakeBackend = Callable[[], SandboxBackend]
 Require = Callable[[Capability], None]
 
@@ -27,12 +30,24 @@ def engine() -> Iterator[str]:
     starting.__exit__(None, None, None)
 
 
-@pytest.fixture(params=["local", pytest.param("docker", marks=pytest.mark.slow)])
+@pytest.fixture
+async def boxes(tmp_path: Path) -> AsyncIterator[UpstashEmulator]:
+    """A hosted service of this test's own."""
+    async with UpstashEmulator(tmp_path / "service", options=Options(max_boxes=500)) as emulator:
+        yield emulator
+
+
+@pytest.fixture(
+    params=["local", *(pytest.param(name, marks=pytest.mark.slow) for name in ("docker", "upstash"))]
+)
 def new_backend(request: pytest.FixtureRequest, tmp_path: Path) -> MakeBackend:
     """Makes a backend; every one of a test stands on the same state, as after a restart."""
     state = tmp_path / "state of sandboxes"
     if request.param == "local":
         return lambda: LocalBackend(state)
+    if request.param == "upstash":
+        url = request.getfixturevalue("boxes").base_url
+        return lambda: UpstashBackend(state, base_url=url, api_key=KEY)
     address = request.getfixturevalue("engine")
     return lambda: DockerBackend(state, image=IMAGE, address=address)
 
@@ -61,8 +76,8 @@ def require(backend: SandboxBackend) -> Require:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes an engine minutes."""
+    """What takes minutes elsewhere."""
     for item in items:
-        if "docker" in item.name and item.name.startswith(LONG_IN_CONTAINERS):
+        if "local" not in item.name and item.name.startswith(LONG_ELSEWHERE):
             item.add_marker(pytest.mark.soak)
             item.add_marker(pytest.mark.timeout(900))

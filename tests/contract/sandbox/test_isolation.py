@@ -8,9 +8,17 @@ from pathlib import Path
 
 import pytest
 from tests.contract.sandbox.commands import py, sh
+from tests.contract.sandbox.conftest import Require
 
 from ironworks.core.ports import GATEWAY_PORT, Sandbox, SandboxBackend, SandboxSpec
 from ironworks.sandbox.docker import DockerBackend
+
+
+@pytest.fixture(autouse=True)
+def _of_ours(require: Require) -> None:
+    """What a hosted service lets through is its own to promise."""
+    require("listener")
+
 
 ATTEMPT = """
 import socket
