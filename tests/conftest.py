@@ -3,8 +3,12 @@
 import ipaddress
 import os
 import sys
+from collections.abc import Iterator
 
 import hypothesis
+import pytest
+
+from ironworks.testing.engine import MissingEngine, docker_engine
 
 LOCAL_NAMES = {"", "localhost"}
 
@@ -42,3 +46,15 @@ def is_remote(address: object) -> bool:
         return not ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host not in LOCAL_NAMES
+
+
+@pytest.fixture(scope="session")
+def engine() -> Iterator[str]:
+    """The address of a Docker engine of this session's own."""
+    try:
+        starting = docker_engine()
+        address = starting.__enter__()
+    except MissingEngine as error:
+        pytest.skip(f"needs {error}")
+    yield address
+    starting.__exit__(None, None, None)

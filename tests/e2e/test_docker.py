@@ -3,14 +3,11 @@
 from pathlib import Path
 
 import pytest
-from tests.contract.sandbox.conftest import engine
 from tests.e2e.workshop import Workshop, add, states
 
 from ironworks.app.backend import make_backend
 from ironworks.core.settings import SandboxSettings
 from ironworks.testing.engine import IMAGE
-
-__all__ = ["engine"]
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -6,12 +6,12 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from tests.contract.sandbox.conftest import MakeBackend, Require, engine, new_backend, require
+from tests.contract.sandbox.conftest import MakeBackend, Require, new_backend, require
 from tests.contract.sandbox.conftest import backend as any_backend
 
 from ironworks.core.ports import Sandbox, SandboxBackend, SandboxSpec
 
-__all__ = ["MakeBackend", "Require", "any_backend", "engine", "new_backend", "require"]
+__all__ = ["MakeBackend", "Require", "any_backend", "new_backend", "require"]
 
 
 @pytest.fixture

@@ -1,9 +1,11 @@
 """A Docker engine of a test's own, with an image made of this machine's packages: nothing is fetched."""
 
 import contextlib
+import ctypes
 import io
 import os
 import shutil
+import signal
 import subprocess
 import tarfile
 import tempfile
@@ -22,6 +24,7 @@ FILES = {
     "etc/group": "root:x:0:\nagent:x:1000:\n",
     "etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
 }
+SET_PARENT_DEATH_SIGNAL = 1
 START_TIMEOUT_S = 60.0
 END_TIMEOUT_S = 30.0
 
@@ -51,7 +54,7 @@ def docker_engine() -> Iterator[str]:
                  "--pidfile", str(root / "pid"), "--host", f"unix://{address}", "--bridge=none",
                  "--iptables=false", "--ip-masq=false"],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-                env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
+                env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}, preexec_fn=_end_with_us,
             )  # fmt: skip
         try:
             _await(address, process, root / "log")
@@ -63,6 +66,11 @@ def docker_engine() -> Iterator[str]:
                 process.wait(END_TIMEOUT_S)
             process.kill()
             process.wait(END_TIMEOUT_S)
+
+
+def _end_with_us() -> None:
+    """The kernel ends the engine when the thread that started it ends, however that comes about."""
+    ctypes.CDLL(None).prctl(SET_PARENT_DEATH_SIGNAL, signal.SIGTERM, 0, 0, 0)
 
 
 def _await(address: str, process: "subprocess.Popen[bytes]", log: Path) -> None:

@@ -1,6 +1,6 @@
 """The same promises for every sandbox backend there is."""
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -9,25 +9,13 @@ from ironworks.core.ports import Capability, Sandbox, SandboxBackend, SandboxSpe
 from ironworks.sandbox.docker import DockerBackend
 from ironworks.sandbox.local import LocalBackend
 from ironworks.sandbox.upstash import UpstashBackend
-from ironworks.testing.engine import IMAGE, MissingEngine, docker_engine
+from ironworks.testing.engine import IMAGE
 from ironworks.testing.upstash import Options, UpstashEmulator
 from ironworks.testing.upstash.emulator import KEY
 
 LONG_ELSEWHERE = ("test_seventy_snapshots",)
 MakeBackend = Callable[[], SandboxBackend]
 Require = Callable[[Capability], None]
-
-
-@pytest.fixture(scope="session")
-def engine() -> Iterator[str]:
-    """The address of a Docker engine of this session's own."""
-    try:
-        starting = docker_engine()
-        address = starting.__enter__()
-    except MissingEngine as error:
-        pytest.skip(f"needs {error}")
-    yield address
-    starting.__exit__(None, None, None)
 
 
 @pytest.fixture

@@ -7,14 +7,11 @@ from pathlib import Path
 
 import pytest
 from tests.contract.sandbox.commands import sh, until
-from tests.contract.sandbox.conftest import engine
 
 from ironworks.core.errors import CapabilityError, ConfigError, MissingError, SandboxError
 from ironworks.core.ports import SandboxSpec
 from ironworks.sandbox.docker import DockerBackend
 from ironworks.testing.engine import IMAGE
-
-__all__ = ["engine"]
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
