@@ -54,7 +54,8 @@ def offline(settings: Settings) -> dict[str, str]:
     if uses_pip(settings.project.prepare):
         env |= {"PIP_FIND_LINKS": WHEELS, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
         if not INDEXES & set(settings.network.allow):
-            env |= {"PIP_NO_INDEX": "1", "UV_OFFLINE": "1"}
+            # It asks once all the same: that an agent wants something new is to be seen.
+            env |= {"PIP_RETRIES": "0", "UV_OFFLINE": "1"}
     return env
 
 
