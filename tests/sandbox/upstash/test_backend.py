@@ -11,6 +11,7 @@ from ironworks.core.errors import CapabilityError, ConfigError, MissingError, Sa
 from ironworks.core.ports import Mount, SandboxSpec
 from ironworks.sandbox.fork import fork
 from ironworks.sandbox.upstash import UpstashBackend
+from ironworks.sandbox.upstash.sandbox import UpstashSandbox
 from ironworks.testing.upstash import Creation, Fault, UpstashEmulator
 from ironworks.testing.upstash.emulator import KEY
 
@@ -188,6 +189,10 @@ async def test_a_record_that_cannot_be_read_stops_before_anything_is_made(
     assert names(boxes) == []
 
 
+async def is_there(sandbox: UpstashSandbox, path: str) -> bool:
+    return (await sandbox.exec(["test", "-e", path], timeout_s=20)).ok
+
+
 @pytest.mark.spec("SB-66")
 async def test_a_joined_command_survives_cut_connections_and_no_pause(
     boxes: UpstashEmulator, backend: UpstashBackend
@@ -200,8 +205,8 @@ async def test_a_joined_command_survives_cut_connections_and_no_pause(
     boxes.spoil(Fault(kind="cut", method="WS", times=2))
     result = await running
     assert result.stdout == b"1\n2\n3\n4\n"
-    lost = asyncio.ensure_future(one.exec(["sleep", "600"], key="lost", timeout_s=600))
-    await asyncio.sleep(1)
+    lost = asyncio.ensure_future(one.exec(["sh", "-c", "touch up; sleep 600"], key="lost", timeout_s=600))
+    await until(lambda: is_there(one, "/work/up"))
     await one.stop()
     with pytest.raises(SandboxError):
         await lost
