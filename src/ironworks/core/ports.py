@@ -218,7 +218,8 @@ class SandboxBackend(Protocol):
 
     async def create(self, spec: SandboxSpec) -> Sandbox:
         """Boot. If a disk of that name is left over, continue on it (its snapshot is then not applied anew);
-        if processes of it are left over, end them first."""
+        if processes of it are left over, end them first, unless a command with a `key` is at work there that
+        can be joined. Without the capability `mounts` a backend that can copies the folders in instead."""
         ...
 
     async def snapshot(self, sandbox: Sandbox, name: str, *, live: bool = False) -> str:

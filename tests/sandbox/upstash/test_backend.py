@@ -11,6 +11,7 @@ from ironworks.core.errors import CapabilityError, ConfigError, MissingError, Sa
 from ironworks.core.ports import Mount, SandboxSpec
 from ironworks.sandbox.fork import fork
 from ironworks.sandbox.upstash import UpstashBackend
+from ironworks.sandbox.upstash.sandbox import UpstashSandbox
 from ironworks.testing.upstash import Creation, Fault, UpstashEmulator
 from ironworks.testing.upstash.emulator import KEY
 
@@ -101,7 +102,7 @@ async def test_errors_are_ours_and_say_what_to_do(
         await backend.create(SandboxSpec(name="one", snapshot="nothing-of-the-kind"))
     for spec in (
         SandboxSpec(name="one", memory_bytes=1 << 30),
-        SandboxSpec(name="one", mounts=(Mount(host="/usr", inside="/x"),)),
+        SandboxSpec(name="one", mounts=(Mount(host="/etc/passwd", inside="/x"),)),
         SandboxSpec(name="one", transparent=True),
     ):
         with pytest.raises(CapabilityError):
@@ -186,3 +187,54 @@ async def test_a_record_that_cannot_be_read_stops_before_anything_is_made(
     with pytest.raises(Exception, match=r"boxes\.json"):
         await backend.create(SandboxSpec(name="one"))
     assert names(boxes) == []
+
+
+async def is_there(sandbox: UpstashSandbox, path: str) -> bool:
+    return (await sandbox.exec(["test", "-e", path], timeout_s=20)).ok
+
+
+@pytest.mark.spec("SB-66")
+async def test_a_joined_command_survives_cut_connections_and_no_pause(
+    boxes: UpstashEmulator, backend: UpstashBackend
+) -> None:
+    one = await backend.create(SandboxSpec(name="one"))
+    script = "for n in 1 2 3 4; do echo $n; sleep 0.3; done"
+    boxes.spoil(Fault(kind="status", status=500, method="POST", path="/exec$", after=True))
+    running = asyncio.ensure_future(one.exec(["sh", "-c", script], key="it", timeout_s=60))
+    await asyncio.sleep(1.5)
+    boxes.spoil(Fault(kind="cut", method="WS", times=2))
+    result = await running
+    assert result.stdout == b"1\n2\n3\n4\n"
+    lost = asyncio.ensure_future(one.exec(["sh", "-c", "touch up; sleep 600"], key="lost", timeout_s=600))
+    await until(lambda: is_there(one, "/work/up"))
+    await one.stop()
+    with pytest.raises(SandboxError):
+        await lost
+    again = await backend.create(SandboxSpec(name="one"))
+    with pytest.raises(SandboxError, match="did not come to its end"):
+        await again.exec(["sleep", "600"], key="lost", timeout_s=600)
+    assert (await again.exec(["false"], key="it", timeout_s=60)).stdout == result.stdout
+
+
+@pytest.mark.spec("SB-67")
+async def test_folders_of_the_host_are_copied_in_and_again_when_they_change(
+    boxes: UpstashEmulator, backend: UpstashBackend, tmp_path: Path
+) -> None:
+    folder = tmp_path / "a folder"
+    (folder / "below").mkdir(parents=True)
+    (folder / "below" / "tool").write_text("#!/bin/sh\necho one\n")
+    (folder / "below" / "tool").chmod(0o755)
+    (folder / "link").symlink_to("below/tool")
+    spec = SandboxSpec(name="one", mounts=(Mount(host=str(folder), inside="/opt/a folder"),))
+    one = await backend.create(spec)
+    assert await sh(one, "'/opt/a folder/link'; id -u | wc -l") == "one\n1\n"
+    await backend.snapshot(one, "with")
+    two = spec.model_copy(update={"name": "two", "snapshot": "with"})
+    before = len(boxes.select("GET", "exec-session"))
+    await backend.create(two)
+    unchanged = len(boxes.select("GET", "exec-session")) - before
+    (folder / "below" / "tool").write_text("#!/bin/sh\necho two, and more\n")
+    (folder / "link").unlink()
+    three = await backend.create(spec.model_copy(update={"name": "three", "snapshot": "with"}))
+    assert await sh(three, "'/opt/a folder/below/tool'; ls '/opt/a folder'") == "two, and more\nbelow\n"
+    assert unchanged == 2

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import shlex
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -24,14 +25,16 @@ from ironworks.sandbox.local.disk import checked
 from ironworks.sandbox.upstash.record import Kept, Record
 from ironworks.sandbox.upstash.sandbox import UpstashSandbox
 from ironworks.sandbox.upstash.service import Service
+from ironworks.sandbox.upstash.shown import refuse, show
 
 CAN: frozenset[Capability] = frozenset(
-    {"create", "pause", "usage", "live_snapshot", "network_policy", "headers"}
+    {"create", "pause", "usage", "live_snapshot", "network_policy", "headers", "detached"}
 )
-FOLDERS = "/work /home/agent"
-PREPARE = f"""
+FOLDERS = ("/work", "/home/agent", "/run/ironworks")
+PREPARE = """
 find /tmp -mindepth 1 -delete 2>/dev/null
-sudo mkdir -p {FOLDERS} && sudo chown $(id -u):$(id -g) {FOLDERS} && sudo chmod u+rwx {FOLDERS}
+set -- {folders}
+sudo mkdir -p "$@" && sudo chown $(id -u):$(id -g) "$@" && sudo chmod u+rwx "$@"
 """
 AWAKE = frozenset({"creating", "idle", "running", "resuming"})
 STRANGE_S = 3600
@@ -83,12 +86,15 @@ class UpstashBackend:
         _refuse(spec)
         crash_point("sandbox.before_create")
         await self._stop(spec.name)
-        box = await self._woken(spec) or await self._made(spec)
+        woken = await self._woken(spec)
+        box = woken or await self._made(spec)
         sandbox = UpstashSandbox(spec.name, box, self._service, environment() | spec.env)
         self._running[spec.name] = sandbox
         try:
-            await self._service.call(lambda: self._prepare(box))
-            await sandbox.kill_all()
+            if woken is None or not await sandbox.running():
+                await self._service.call(lambda: self._prepare(box, spec))
+                await sandbox.kill_all()
+                await show(sandbox, spec.mounts)
         except BaseException:
             await self._stop(spec.name)
             raise
@@ -243,9 +249,10 @@ class UpstashBackend:
     def _box_name(self, name: str) -> str:
         return f"iw-{self._tag}-{name}"
 
-    async def _prepare(self, box: Any) -> None:
-        """The folders that every sandbox has, its own."""
-        run = await box.exec.command(PREPARE)
+    async def _prepare(self, box: Any, spec: SandboxSpec) -> None:
+        """The folders that every sandbox has, and those to copy into, its own."""
+        folders = shlex.join([*FOLDERS, *(mount.inside for mount in spec.mounts)])
+        run = await box.exec.command(PREPARE.format(folders=folders))
         if run.exit_code != 0:
             raise SandboxError(f"a box cannot be made a sandbox: {run.result}")
 
@@ -259,8 +266,7 @@ def _refuse(spec: SandboxSpec) -> None:
     """Never make a sandbox that lacks what was asked for."""
     if limits := [name for name in LIMITS if getattr(spec, name) is not None]:
         raise CapabilityError(f"a box has the limits of its size: {', '.join(limits)} cannot be set")
-    if spec.mounts:
-        raise CapabilityError("a box of a hosted service cannot show folders of this host")
+    refuse(spec.mounts)
     if spec.transparent:
         raise CapabilityError("a box has the network that its policy lets through, and no gateway")
 

@@ -5,13 +5,32 @@ from pathlib import Path
 
 from ironworks.sandbox import pid1
 
-MAIN = """
+PYTHON = "/usr/bin/python3"
+OWN = "|".join(
+    [
+        "(HTTPS?|ALL|NO)_PROXY",
+        "SSL_CERT_(FILE|DIR)",
+        "(REQUESTS|CURL)_CA_BUNDLE",
+        "NODE_EXTRA_CA_CERTS",
+        "GIT_SSL_CAINFO",
+        "PIP_CERT",
+    ]
+)
+"""Variables of the box itself that every command keeps: its way out, and whom to trust on it."""
+MAIN = f"""
+def with_own(words):
+    import re
+    own = re.compile(rb"{OWN}", re.IGNORECASE)
+    kept = [name + b"=" + text for name, text in os.environb.items() if own.fullmatch(name)]
+    given = 2 + int(words[1])
+    return words[:given] + kept + words[given:]
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 os.umask(0o022)
 try:
-    os._exit(perform(os.fsencode(sys.argv[1]), [os.fsencode(word) for word in sys.argv[2:]]))
+    verb, *words = map(os.fsencode, sys.argv[1:])
+    os._exit(perform(verb, with_own(words) if verb == b"exec" else words))
 except BaseException as error:
-    complain(f"{type(error).__name__}: {error}")
+    complain(f"{{type(error).__name__}}: {{error}}")
 os._exit(NOT_RUNNABLE)
 """
 EVERYTHING = """

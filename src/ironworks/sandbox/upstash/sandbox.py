@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -14,15 +14,19 @@ from ironworks.core.ports import WORK_DIR, OnOutput, SandboxUsage
 from ironworks.sandbox.machine import fields, inside
 from ironworks.sandbox.pid1 import MISSING
 from ironworks.sandbox.stream import open_for_writing
-from ironworks.sandbox.upstash import program
-from ironworks.sandbox.upstash.service import Service
+from ironworks.sandbox.upstash import keeping, program
+from ironworks.sandbox.upstash.joining import joined
+from ironworks.sandbox.upstash.service import WAITS_S, Service
 
-PYTHON = "/usr/bin/python3"
 FILE_TIMEOUT_S = 300.0
 CALL_TIMEOUT_S = 60.0
 STDIN_BYTES = 1 << 16
 FIRST_SIGNAL, LAST_SIGNAL = 128, 192
 Name = Literal["stdout", "stderr"]
+
+
+class Cut(SandboxError):
+    """The connection was lost, or the box has ended: nobody knows how far the command came."""
 
 
 class Output:
@@ -37,9 +41,12 @@ class Output:
         self._file = file
         self._kept = bytearray()
         self.truncated = False
+        self.taken = 0
+        """Bytes so far."""
         self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def take(self, data: bytes) -> None:
+        self.taken += len(data)
         try:
             if self._file:
                 self._file.write(data)
@@ -57,6 +64,9 @@ class Output:
 
     def kept(self) -> bytes:
         return bytes(self._kept)
+
+
+Outputs = dict[Name, Output]
 
 
 class UpstashSandbox:
@@ -94,10 +104,13 @@ class UpstashSandbox:
         with contextlib.ExitStack() as stack:
             target = open_for_writing(stdout_to) if stdout_to else None
             file = stack.enter_context(os.fdopen(target, "wb")) if target is not None else None
-            outputs = {
+            outputs: Outputs = {
                 "stdout": Output("stdout", max_output, on_output, file),
                 "stderr": Output("stderr", max_output, on_output, None),
             }
+            if key:
+                fields(*words)
+                return await joined(self, key, words, stdin, timeout_s, outputs)
             return await self._perform(words, stdin, timeout_s, outputs)
 
     async def put(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
@@ -122,7 +135,7 @@ class UpstashSandbox:
     async def pause(self) -> None:
         """What runs is stopped where it is; the service's own pause would end it."""
         if self._resting is None:
-            self._resting = (await self.ask(program.PAUSE)).split()
+            self._resting = (await self.ask(program.PAUSE, twice=False)).split()
 
     async def resume(self) -> None:
         if self._resting is not None:
@@ -166,36 +179,68 @@ class UpstashSandbox:
         self.stopped = True
         await self.box.aclose()
 
-    async def ask(self, script: str, *words: str) -> str:
-        """What a script of ours prints; it must succeed."""
-        outputs = self._outputs(1 << 20)
-        result = await self._session(["-c", script, *words], b"", CALL_TIMEOUT_S, outputs)
+    async def ask(self, script: str, *words: str, twice: bool = True) -> str:
+        """What a script of ours prints; it must succeed. `twice`: it may be run again if it is cut."""
+
+        async def once() -> ExecResult:
+            return await self._session(["-c", script, *words], b"", CALL_TIMEOUT_S, self._outputs(1 << 20))
+
+        result = await (self._again(once) if twice else once())
         if not result.ok:
             raise SandboxError(f"the box does not do as it is told: {result.text(500)}")
         return result.stdout.decode()
 
-    async def _file_task(self, words: list[str], data: bytes, max_output: int) -> ExecResult:
-        return await self._perform(words, data, FILE_TIMEOUT_S, self._outputs(max_output))
+    async def run_script(self, script: str, words: Sequence[str], outputs: Outputs) -> None:
+        """A script of ours that may take for ever; it must succeed."""
+        result = await self._session(["-c", script, *words], b"", None, outputs)
+        if not result.ok:
+            raise SandboxError(f"the box does not do as it is told: exit code {result.exit_code}")
 
-    def _outputs(self, keep_bytes: int) -> dict[str, Output]:
+    async def command(self, line: str) -> None:
+        """A shell command that leaves something running, which a session would end."""
+        run = await self._service.call(lambda: self.box.exec.command(line))
+        if run.exit_code != 0:
+            raise SandboxError(f"the box does not do as it is told: {run.result}"[:500])
+
+    async def running(self) -> bool:
+        """Whether a command with a key is at work that somebody may join."""
+        return (await self.ask(keeping.RUNNING, keeping.FOLDER)).strip() != "0"
+
+    async def _file_task(self, words: list[str], data: bytes, max_output: int) -> ExecResult:
+        return await self._again(
+            lambda: self._perform(words, data, FILE_TIMEOUT_S, self._outputs(max_output))
+        )
+
+    async def _again(self, work: Callable[[], Awaitable[ExecResult]]) -> ExecResult:
+        """What may be done twice, done again when its connection is cut."""
+        for wait_s in WAITS_S:
+            try:
+                return await work()
+            except Cut:
+                if self.stopped:
+                    raise
+                await asyncio.sleep(wait_s)
+        return await work()
+
+    def _outputs(self, keep_bytes: int) -> Outputs:
         names: tuple[Name, Name] = ("stdout", "stderr")
         return {name: Output(name, keep_bytes, None, None) for name in names}
 
     async def _perform(
-        self, words: Sequence[str], stdin: bytes, timeout_s: float, outputs: dict[str, Output]
+        self, words: Sequence[str], stdin: bytes, timeout_s: float | None, outputs: Outputs
     ) -> ExecResult:
         fields(*words)  # refuses what no argument can hold
         return await self._session(["-c", program.source(), *words], stdin, timeout_s, outputs)
 
     async def _session(
-        self, arguments: Sequence[str], stdin: bytes, timeout_s: float, outputs: dict[str, Output]
+        self, arguments: Sequence[str], stdin: bytes, timeout_s: float | None, outputs: Outputs
     ) -> ExecResult:
         if self.stopped:
             raise SandboxError("the sandbox has ended")
         began_s = time.monotonic()
         handle = await self._service.call(
             lambda: self.box.exec.session(
-                argv=[PYTHON, "-I", "-S", *arguments],
+                argv=[program.PYTHON, "-I", "-S", *arguments],
                 cwd="/",
                 on_stdout=outputs["stdout"].take,
                 on_stderr=outputs["stderr"].take,
@@ -223,7 +268,7 @@ class UpstashSandbox:
         await handle.close()
 
     async def _to_the_end(
-        self, handle: Any, stdin: bytes, timeout_s: float, outputs: dict[str, Output]
+        self, handle: Any, stdin: bytes, timeout_s: float | None, outputs: Outputs
     ) -> int | None:
         """Its exit code, negative for a signal; None when its time was up."""
         writing = asyncio.ensure_future(self._write(handle, stdin))
@@ -240,10 +285,10 @@ class UpstashSandbox:
                 return None
             code = int(ending.result())
         finally:
-            for each in (writing, ending, *failures):
+            for each in (writing, ending):
                 each.cancel()
         if code == -1:
-            raise SandboxError("the connection to the box was lost, or the box has ended")
+            raise Cut("the connection to the box was lost, or the box has ended")
         # As a shell has it, and the service: what was ended by a signal shows as 128 and its number.
         return FIRST_SIGNAL - code if FIRST_SIGNAL < code < LAST_SIGNAL else code
 
