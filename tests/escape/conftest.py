@@ -42,8 +42,10 @@ def neighbour() -> Iterator[str]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Filling an engine's own storage takes minutes."""
+    """Filling an engine's own storage takes minutes, and what a hosted service holds is its own to show."""
     for item in items:
+        if item.path.parent.name == "escape" and "upstash" in item.name:
+            item.add_marker(pytest.mark.skip(reason="needs the capability listener"))
         if item.path.name == "test_load.py" and "docker" in item.name:
             item.add_marker(pytest.mark.soak)
             item.add_marker(pytest.mark.timeout(900))
